@@ -1,0 +1,182 @@
+"""The `dci` command: each command parses, calls one function, and prints. Bad input: one line and exit code 2."""
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dci import DCIError, Release
+from dci_metrics.version import __version__
+
+# What needs torch is imported by the command that uses it: `dci --help` and `dci build` start at once.
+
+app = typer.Typer(
+    name="dci",
+    help="Densely Captioned Images: build the datasets, score CLIP-style models on them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+class OnError(StrEnum):
+    """What to do with a photo that is missing or broken."""
+
+    RAISE = "raise"
+    SKIP = "skip"
+
+
+class Config(StrEnum):
+    """Configurations of the dataset."""
+
+    FULL = "full"
+    SDCI = "sdci"
+
+
+DatasetOption = Annotated[
+    str,
+    typer.Option(
+        "--dataset", help="Folder of `dci build`, release folder, Hub id, sample:scenes or sample:photographs."
+    ),
+]
+SplitOption = Annotated[str, typer.Option("--split", help="train, validation or test.")]
+OnErrorOption = Annotated[
+    OnError, typer.Option("--on-error", help="What to do with a photo that is missing or broken; skip lists it.")
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite what exists.")]
+NumProcOption = Annotated[int, typer.Option("--num-proc", min=1, help="Processes.")]
+
+
+@app.command()
+def demo(
+    sample: Annotated[str, typer.Option("--sample", help="scenes or photographs.")] = "scenes",
+    out: Annotated[Path, typer.Option("--out", help="Folder to write.")] = Path("dci-demo"),
+    force: ForceOption = False,
+) -> None:
+    """Run it all on the embedded sample: release files, build, load_dataset, evaluate, table, result file."""
+    from dci_metrics.demo import run
+
+    run(sample, out, force)
+
+
+@app.command()
+def build(
+    release: Annotated[str, typer.Argument(help="Release folder (unpacked or with its archives), or a sample.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to write.")] = Path("dci"),
+    photos: Annotated[
+        Path | None, typer.Option("--photos", help="Folder of photos or sa_000138.tar, when not in the release.")
+    ] = None,
+    config: Annotated[Config | None, typer.Option("--config", help="One configuration instead of both.")] = None,
+    num_proc: NumProcOption = 1,
+    no_photos: Annotated[bool, typer.Option("--no-photos", help="Leave `image` null.")] = False,
+    on_error: OnErrorOption = OnError.RAISE,
+    force: ForceOption = False,
+) -> None:
+    """Write the Parquet folder that load_dataset("dci", "sdci") and load_dataset("dci", "full") read."""
+    from dci_metrics import sample
+    from dci_metrics.hub.folder import build as build_folder
+
+    if release.startswith(sample.PREFIX):
+        release = str(sample.release_folder(release))
+    summary = build_folder(
+        Release(release, photos),
+        out,
+        configs=[config.value] if config else ["full", "sdci"],
+        num_proc=num_proc,
+        photos=not no_photos,
+        on_error=on_error.value,
+        force=force,
+    )
+    print(summary)
+
+
+@app.command()
+def stats(
+    dataset: Annotated[str, typer.Argument(help="As --dataset of `dci eval`.")],
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", help="Model whose tokenizer counts tokens; without it only words.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    on_error: OnErrorOption = OnError.RAISE,
+) -> None:
+    """Print the counts of the paper's Table 1: words, tokens, masks, entries, captions and negatives by split."""
+    from dci_metrics import stats as module
+
+    found = module.count_dataset(dataset, tokenizer, on_error.value)
+    print(json.dumps(module.to_json(found), indent=1) if as_json else module.table(found))
+
+
+@app.command("eval")
+def evaluate(
+    model: Annotated[str, typer.Argument(help="Hub id, folder, or sample:tiny-clip.")],
+    dataset: DatasetOption,
+    split: SplitOption = "test",
+    tests: Annotated[
+        str | None, typer.Option("--tests", help="Some of the tests, with commas: all_scm,hard_negs.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images, and texts, at once.")] = 64,
+    device: Annotated[str, typer.Option("--device", help="cpu, cuda, ...; auto takes a GPU where there is one.")] = (
+        "auto"
+    ),
+    dtype: Annotated[str, typer.Option("--dtype", help="float32, bfloat16 or float16.")] = "float32",
+    seed: Annotated[int, typer.Option("--seed", help="Of the intervals' resampling.")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="Result file to write.")] = None,
+    on_error: OnErrorOption = OnError.RAISE,
+    force: ForceOption = False,
+) -> None:
+    """Score a model on the tests of sDCI."""
+    from dci_metrics.files import refuse_existing
+
+    if out is not None:
+        refuse_existing(out, force)
+    from dci_metrics.benchmark import evaluate as run
+
+    result = run(
+        model,
+        dataset,
+        split=split,
+        tests=[test.strip() for test in tests.split(",")] if tests is not None else None,
+        batch_size=batch_size,
+        device=device,
+        dtype=dtype,
+        on_error=on_error.value,
+        seed=seed,
+    )
+    print(result.report())
+    if out is not None:
+        result.save(out, force)
+        print(f"Written: {out}")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"dci-metrics {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Densely Captioned Images: build the datasets, score CLIP-style models on them."""
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except DCIError as error:
+        _fail(str(error))
+    except OSError as error:
+        # A full disk, a missing right: the system's own words, and the file it is about.
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+
+
+def _fail(message: str) -> None:
+    print(f"dci: error: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)

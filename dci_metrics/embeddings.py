@@ -1,0 +1,93 @@
+"""Scores from embeddings that the user's own code computed. Needs torch and this package's pure files alone."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dci_metrics import scoring
+from dci_metrics.tasks import GROUP_SIZE, TASKS, Task
+
+
+@dataclass(frozen=True)
+class EmbeddedEntry:
+    """One entry's embeddings, normalised or not.
+
+    Attributes:
+        image: (d,) of the photo or subcrop.
+        captions: (k, d) of its captions, in the release's order.
+        negative: (d,) of the first "swaps" negative, or empty.
+        hard_negative: (d,) of the negative with the highest CLIP score, or empty.
+        key: "base" for the photo; "" when not told, and then there are no tests on photos alone.
+        left_out: The tests of `dci.TESTS` that its photo is out of.
+    """
+
+    image: Sequence[float]
+    captions: Sequence[Sequence[float]]
+    negative: Sequence[float]
+    hard_negative: Sequence[float] = ()
+    key: str = ""
+    left_out: Sequence[str] = field(default_factory=tuple)
+
+    def negative_of(self, task: Task) -> Sequence[float]:
+        """The negative that a test takes."""
+        return self.hard_negative if task.negative == "hardest" else self.negative
+
+
+def score_embeddings(columns: Mapping[str, Sequence[Any]]) -> dict[str, float]:
+    """All tests that the given embeddings allow, in the paper's mode.
+
+    Args:
+        columns: `image_embeds`, `text_embeds`, `negative_embeds`, and, where known, `hard_negative_embeds`, `key`,
+            `left_out`; one item an entry, in the order of the data, which decides the groups of SCM.
+
+    Returns:
+        Fractions by test. A test without entries has no key.
+
+    Raises:
+        ValueError: If embeddings differ in size, are zero, or are not finite.
+    """
+    names = {
+        "image_embeds": "image",
+        "text_embeds": "captions",
+        "negative_embeds": "negative",
+        "hard_negative_embeds": "hard_negative",
+        "key": "key",
+        "left_out": "left_out",
+    }
+    given = {names[column]: values for column, values in columns.items() if column in names}
+    entries = [EmbeddedEntry(**dict(zip(given, values, strict=True))) for values in zip(*given.values(), strict=True)]
+    scores = {}
+    for task in TASKS.values():
+        members = [entry for entry in entries if task.takes(entry)]
+        if task.kind == "neg":
+            members = [entry for entry in members if len(entry.negative_of(task))]
+        if members:
+            correct = _outcomes(task, members).correct
+            scores[task.key] = int(correct.sum()) / len(members)
+    return scores
+
+
+def _outcomes(task: Task, members: Sequence[EmbeddedEntry]) -> scoring.Outcomes:
+    images = _unit([entry.image for entry in members], "image_embeds", 2)
+    texts = _unit([entry.captions[: task.captions] for entry in members], "text_embeds", 3)
+    if task.kind == "scm":
+        return scoring.match_in_groups(images, texts, GROUP_SIZE)
+    column = "hard_negative_embeds" if task.negative == "hardest" else "negative_embeds"
+    return scoring.beat_negative_embeds(images, texts, _unit([e.negative_of(task) for e in members], column, 2))
+
+
+def _unit(values: Sequence[Any], column: str, dim: int) -> Tensor:
+    try:
+        tensor = torch.tensor(values, dtype=torch.float32)
+    except ValueError as error:
+        raise ValueError(f"{column}: embeddings differ in size ({error}); expected the same for all entries") from error
+    if tensor.dim() != dim or math.prod(tensor.shape) == 0:
+        raise ValueError(f"{column}: expected {dim - 1} nested lists of numbers an entry, got {tuple(tensor.shape)}")
+    unit: Tensor = tensor / tensor.norm(dim=-1, keepdim=True)
+    if not torch.isfinite(unit).all():
+        raise ValueError(f"{column}: an embedding is zero or not finite; a comparison with it would mean nothing")
+    return unit

@@ -1,0 +1,84 @@
+"""What the benchmark asks of a model. Any object with these methods can be scored; no base class is needed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import PIL.Image
+import torch
+
+
+@runtime_checkable
+class DualEncoder(Protocol):
+    """A model whose images and texts meet in one space, compared by cosine."""
+
+    def encode_images(self, images: Sequence[PIL.Image.Image]) -> torch.Tensor:
+        """Embed RGB images of any size; gives (n, d), normalised or not."""
+        ...
+
+    def encode_texts(self, texts: Sequence[str]) -> torch.Tensor:
+        """Embed texts, cut to the model's limit; gives (n, d), normalised or not."""
+        ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A dual encoder whose preprocessing can run ahead of it, in another thread."""
+
+    def prepare_images(self, images: Sequence[PIL.Image.Image]) -> Sequence[Any]:
+        """Preprocess images; gives one item an image."""
+        ...
+
+    def encode_prepared(self, prepared: Sequence[Any]) -> torch.Tensor:
+        """Embed preprocessed images; gives (n, d)."""
+        ...
+
+
+class TextLength(NamedTuple):
+    """How long a text is for a model.
+
+    Attributes:
+        tokens: As encoded, with the special tokens, after cutting.
+        lost: Tokens cut off because the text was over the model's limit.
+    """
+
+    tokens: int
+    lost: int
+
+
+@runtime_checkable
+class MeasuresTexts(Protocol):
+    """A dual encoder that can tell how many tokens a text has and how many it cuts off."""
+
+    def text_lengths(self, texts: Sequence[str]) -> list[TextLength]:
+        """The length of each text."""
+        ...
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What a result says of its model; None where nothing is known.
+
+    Attributes:
+        id: Hub id, folder, or the name of the object's class.
+        revision: Commit on the Hub.
+        family: `model_type` of the model's config.
+        adapter: The adapter over it.
+        parameters: Count.
+        text_limit: Tokens that it can read, special tokens counted.
+        image_size: Side of the square it sees, in pixels.
+        image_backend: What resizes its images: "pil" as in the paper, or "torchvision", which differs slightly.
+        dtype: Of its weights.
+        device: Where it runs.
+    """
+
+    id: str
+    revision: str | None = None
+    family: str | None = None
+    adapter: str | None = None
+    parameters: int | None = None
+    text_limit: int | None = None
+    image_size: int | None = None
+    image_backend: str | None = None
+    dtype: str | None = None
+    device: str | None = None

@@ -1,0 +1,43 @@
+"""Files appear whole or not at all, and what exists is not overwritten unless that is asked for."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from dci import DCIError
+
+
+def refuse_existing(path: Path, force: bool) -> None:
+    """Stop before any work is done when its result could not be written.
+
+    Raises:
+        DCIError: If the file or folder exists and `force` is off, or its parent is no folder.
+    """
+    if path.exists() and not force:
+        raise DCIError(f"{path}: exists; choose another name, or overwrite it with --force")
+    if not path.parent.is_dir():
+        raise DCIError(f"{path}: there is no folder {path.parent}; make it first")
+
+
+def write_whole(path: Path, content: bytes, force: bool = False) -> None:
+    """Write a file through a neighbour that is renamed when it is complete.
+
+    Raises:
+        DCIError: If the file exists and `force` is off, or it cannot be written.
+    """
+    refuse_existing(path, force)
+    unfinished = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
+            unfinished = Path(file.name)
+            file.write(content)
+        # Temporary files are for their owner alone; a result is as readable as any file of the user's.
+        umask = os.umask(0)
+        os.umask(umask)
+        unfinished.chmod(0o666 & ~umask)
+        unfinished.replace(path)
+    except OSError as error:
+        raise DCIError(f"{path}: cannot be written ({error.strerror or error})") from error
+    finally:
+        if unfinished is not None:
+            unfinished.unlink(missing_ok=True)

@@ -1,0 +1,184 @@
+"""The result of one model on one split: its type, its JSON, its table."""
+
+import json
+import platform
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from dci import DCIError
+from dci_metrics.files import write_whole
+from dci_metrics.tasks import TASKS
+from dci_metrics.version import __version__
+
+SCHEMA = 1
+
+
+@dataclass
+class Score:
+    """One test's figure; fractions, not percent.
+
+    Attributes:
+        value: Share of right entries; None when the split has no entry for the test.
+        correct: Right entries.
+        n: Entries.
+        n_images: Images compared: the photos and subcrops.
+        n_texts: Distinct texts compared.
+        ci95: 95 % interval by bootstrap over photos; None for fewer than two photos.
+        chance: The expected value for random scores.
+        ties: Entries whose score is exactly that of their best rival.
+        truncated: Share of the texts that were cut to the model's limit; None when the model does not tell.
+        tokens_lost: Tokens cut off, over all texts; likewise.
+        left_out: Photos that are not in the test, and why.
+        unit: What `value` is.
+        higher_is_better: Which way is up.
+    """
+
+    value: float | None
+    correct: int
+    n: int
+    n_images: int
+    n_texts: int
+    ci95: tuple[float, float] | None
+    chance: float | None
+    ties: int
+    truncated: float | None
+    tokens_lost: int | None
+    left_out: list[dict[str, str]]
+    unit: str = "accuracy"
+    higher_is_better: bool = True
+
+
+@dataclass
+class Result:
+    """One model × one dataset configuration × one split.
+
+    Attributes:
+        model: What was scored: id, revision, family, adapter, parameters, text_limit, image_size.
+        dataset: On what: id, revision, config, split, fingerprint.
+        settings: How: mode, group_size, batch_size, dtype, device, image_backend, seed.
+        scores: By test.
+        entries: (image_id, key) of every entry that is in any of the tests.
+        outcomes: By test, one character an entry: "1" right, "0" wrong, "-" not in the test.
+        timing: Seconds in all and by stage, images and texts encoded.
+        environment: Versions.
+    """
+
+    model: dict[str, Any]
+    dataset: dict[str, Any]
+    settings: dict[str, Any]
+    scores: dict[str, Score]
+    entries: list[tuple[str, str]]
+    outcomes: dict[str, str]
+    timing: dict[str, Any]
+    environment: dict[str, str] = field(default_factory=lambda: environment())
+    schema: int = SCHEMA
+
+    def values(self) -> dict[str, float | None]:
+        """The figure of each test."""
+        return {key: score.value for key, score in self.scores.items()}
+
+    def to_json(self) -> str:
+        """The result file's text; it holds no NaN and no Infinity."""
+        data = asdict(self)
+        ordered = {"schema": data.pop("schema"), **data}
+        return json.dumps(ordered, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def save(self, path: str | Path, force: bool = False) -> None:
+        """Write the result file, whole or not at all.
+
+        Raises:
+            DCIError: If the file exists and `force` is off, or it cannot be written.
+        """
+        write_whole(Path(path), self.to_json().encode("utf-8", "surrogatepass"), force)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Result":
+        """Read a result file.
+
+        Raises:
+            DCIError: If it cannot be read, or is no result of a schema known here.
+        """
+        try:
+            data = json.loads(Path(path).read_bytes())
+        except OSError as error:
+            raise DCIError(f"{path}: cannot be read ({error.strerror or error}); expected a result file") from error
+        except ValueError as error:
+            raise DCIError(f"{path}: not valid JSON ({error}); expected a file that `dci eval --out` wrote") from error
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            raise DCIError(f"{path}: field `schema`: expected {SCHEMA}; write the result again with this version")
+        try:
+            scores = {key: _read_score(score) for key, score in data["scores"].items()}
+            entries = [(str(image_id), str(key)) for image_id, key in data["entries"]]
+            return cls(**{f.name: data[f.name] for f in fields(cls)} | {"scores": scores, "entries": entries})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DCIError(
+                f"{path}: not a result file ({error!r}); expected one that `dci eval --out` wrote"
+            ) from error
+
+    def report(self) -> str:
+        """The table, with what was scored on what above it, and what a reader must know below."""
+        dataset, settings = self.dataset, self.settings
+        head = f"{self.model['id']} on {dataset['id']} ({dataset['config']}, {dataset['split']})"
+        counts = f"{self.timing['images']} images and {self.timing['texts']} texts in {self.timing['seconds']:.1f} s"
+        lines = [f"{head}, {settings['mode']} mode: {counts}", "", self.table()]
+        cut = [score for score in self.scores.values() if score.truncated]
+        if cut:
+            most = max(cut, key=lambda score: score.truncated or 0)
+            lines.append(
+                f"Up to {percent(most.truncated)} % of a test's texts are longer than the model's "
+                f"{self.model['text_limit']} tokens and were cut ({most.tokens_lost} tokens lost)."
+            )
+        reasons = Counter(left["reason"] for score in self.scores.values() for left in score.left_out)
+        if reasons:
+            lines.append(
+                "Left out, over all tests: " + "; ".join(f"{n} × {r}" for r, n in reasons.most_common(5)) + "."
+            )
+        return "\n".join(lines)
+
+    def table(self) -> str:
+        """The scores in percent, as text for a terminal."""
+        rows = [("test", "score", "95 % interval", "chance", "right / entries", "ties", "left out")]
+        for key, score in self.scores.items():
+            title = TASKS[key].title if key in TASKS else key
+            interval = f"{percent(score.ci95[0])} – {percent(score.ci95[1])}" if score.ci95 else "–"
+            entries = f"{score.correct} / {score.n}"
+            left_out = f"{len(score.left_out)}"
+            rows.append(
+                (title, percent(score.value), interval, percent(score.chance), entries, f"{score.ties}", left_out)
+            )
+        return format_table(rows)
+
+
+def _read_score(data: dict[str, Any]) -> Score:
+    ci95 = data["ci95"]
+    return Score(**data | {"ci95": tuple(ci95) if ci95 is not None else None})
+
+
+def percent(value: float | None) -> str:
+    """A fraction as percent with two decimals, as the paper prints it."""
+    return "–" if value is None else f"{100 * value:.2f}"
+
+
+def format_table(rows: Sequence[Sequence[str]]) -> str:
+    """Columns under a header row: the first to the left, figures to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join([lines[0], "─" * max(map(len, lines)), *lines[1:]])
+
+
+def environment() -> dict[str, str]:
+    """Versions of what a figure depends on."""
+    packages: Iterable[str] = ("torch", "transformers", "datasets", "numpy", "pillow")
+    found = {"python": platform.python_version(), "platform": platform.platform(), "dci_metrics": __version__}
+    for package in packages:
+        found[package] = metadata.version(package)
+    return found
