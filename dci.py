@@ -302,7 +302,7 @@ def _parse_masks(raw: Json, name: str) -> tuple[dict[int, Mask], int]:
     for key, mask in raw.items():
         where = f"{name}: mask_data[{key!r}]"
         if not isinstance(mask, dict):
-            raise DCIError(f"{where}: expected an object, got {_kind(mask)}")
+            raise DCIError(f"{where}: expected an object, got {_kind(mask)}; {_MEND}")
         ids[key] = _integer(mask, "idx", where)
     twice = [mask_id for mask_id, count in collections.Counter(ids.values()).items() if count > 1]
     if twice:
@@ -314,9 +314,10 @@ def _parse_masks(raw: Json, name: str) -> tuple[dict[int, Mask], int]:
     for key, mask in raw.items():
         where = f"{name}: mask_data[{key!r}]"
         parent = str(_integer(mask, "parent", where, least=PHOTO))
-        named = [str(_whole(child)) for child in _field(mask, "requirements", list, where)]
-        if str(None) in named:
+        numbers = [_whole(child) for child in _field(mask, "requirements", list, where)]
+        if None in numbers:
             raise _wrong(where, "requirements", "a list of mask ids", "something else in it")
+        named = [str(number) for number in numbers]
         ignored += sum(child not in ids for child in named) + (parent not in ids and parent != str(PHOTO))
         parents[ids[key]] = ids.get(parent, PHOTO)
         children[ids[key]] = tuple(ids[child] for child in named if child in ids)
@@ -390,11 +391,11 @@ def _parse_bounds(mask: Json, where: str) -> tuple[int, int, int, int]:
     bounds = mask.get("bounds")
     corners = [bounds.get("topLeft"), bounds.get("bottomRight")] if isinstance(bounds, dict) else bounds
     numbers: list[int | None] = []
-    for corner in corners if isinstance(corners, list) else []:
+    for corner in corners if isinstance(corners, list) and len(corners) == 2 else []:
         point = [corner.get("x"), corner.get("y")] if isinstance(corner, dict) else corner
-        numbers += [_whole(number) for number in point] if isinstance(point, list) else []
+        numbers += [_whole(number) for number in point] if isinstance(point, list) and len(point) == 2 else [None]
     whole = [number for number in numbers if number is not None]
-    if len(whole) != 4 or len(numbers) != 4 or whole[0] >= whole[2] or whole[1] >= whole[3]:
+    if len(whole) != 4 or whole[0] >= whole[2] or whole[1] >= whole[3]:
         raise _wrong(
             where,
             "bounds",
@@ -773,10 +774,8 @@ def make_row(annotation: Annotation, config: str, photo: bytes | None, masks: bo
 def _rle(mask: Mask, size: tuple[int, int], name: str) -> Json:
     bitmap = _decode_png(mask, name)
     if bitmap.shape != size[::-1]:
-        raise DCIError(
-            f"{name}: mask {mask.mask_id}: field `outer_mask`: expected {size[0]}x{size[1]} pixels as the first mask, "
-            f"got {bitmap.shape[1]}x{bitmap.shape[0]}"
-        )
+        expected, got = (f"{width}x{height}" for width, height in (size, bitmap.shape[::-1]))
+        raise _wrong(f"{name}: mask {mask.mask_id}", "outer_mask", f"{expected} pixels as the first mask", got)
     return encode_mask(bitmap)
 
 
@@ -1160,6 +1159,9 @@ def _unpack_annotations(archive: Path, cache_dir: Path) -> Path:
                     out.parent.mkdir(exist_ok=True)
                     with out.open("wb") as file:
                         shutil.copyfileobj(source, file)
+            # To the end, which tarfile does not read: the compression's check sum stands there.
+            while tar.fileobj is not None and tar.fileobj.read(1 << 20):
+                pass
         if not (unfinished / "complete").is_dir() and not (unfinished / "annotations").is_dir():
             raise DCIError(f"{archive}: holds no densely_captioned_images/complete/; expected DCI's annotations")
         _move(unfinished, target)
@@ -1187,9 +1189,10 @@ def _index_photos(archive: Path, cache_dir: Path) -> dict[str, list[int]]:
     path = cache_dir / f"photos-{_stat_key(archive)}.json"
     try:
         known: dict[str, list[int]] = json.loads(path.read_bytes())
-        return known
-    except (OSError, ValueError):
-        pass
+        if all(min(offset, size) >= 0 for offset, size in known.values()):
+            return known
+    except (OSError, ValueError, TypeError, AttributeError):
+        pass  # none yet, or a broken one
     index: dict[str, list[int]] = {}
     try:
         with tarfile.open(archive, "r:") as tar:
@@ -1279,12 +1282,14 @@ class DCI(datasets.GeneratorBasedBuilder):
         release = Release(data_dir, config.photos, annotations=archive)
         generators = []
         for split, names in release.splits.items():
-            if names:
-                names = release.check(names, config.with_photos, config.on_error)
+            names = release.check(names, config.with_photos, config.on_error)
+            if names:  # datasets refuses a split without rows
                 kwargs = {"release": release, "names": names}
                 generators.append(datasets.SplitGenerator(name=split, gen_kwargs=kwargs))
         for skipped in release.skipped:
             logger.warning(f"left out: {skipped.image_id}: {skipped.reason}")
+        if not generators:
+            raise DCIError(f"{release.root}: no photo to build from; {len(release.skipped)} are missing")
         return generators
 
     def _generate_examples(self, release: Release, names: list[str]) -> Iterator[tuple[str, Row]]:
