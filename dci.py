@@ -616,15 +616,19 @@ def _decode_png(mask: Mask, name: str) -> npt.NDArray[np.bool_]:
 # --------------------------------------------------------------------------------------------------------------
 
 
-def _of(table: Json | None, mask: Mask | None) -> Any:
-    """What `summaries`, `negatives` or `clip_scores` hold for the photo (no mask) or for a mask.
+def _key_in(table: Json | None, mask: Mask | None) -> str | None:
+    """The key under which `summaries`, `negatives` or `clip_scores` hold the photo (no mask) or a mask.
 
     The original's README writes the mask's bare key where its code looks for `m-<idx>-sc`.
     """
-    if table is None:
-        return None
     keys = ["base"] if mask is None else [mask.entry_key, mask.key, str(mask.mask_id)]
-    return next((table[key] for key in keys if key in table), None)
+    return next((key for key in keys if key in (table or {})), None)
+
+
+def _of(table: Json | None, mask: Mask | None) -> Any:
+    """What `summaries`, `negatives` or `clip_scores` hold for the photo (no mask) or for a mask, or None."""
+    key = _key_in(table, mask)
+    return None if table is None or key is None else table[key]
 
 
 def _captions(annotation: Annotation, mask: Mask | None) -> list[str]:
@@ -701,7 +705,8 @@ def _reason_left_out(annotation: Annotation, test: str) -> str | None:
             return f"no `summaries` for {key}"
         if _of(annotation.negatives, mask) is None:
             return f"no `negatives` for {key}"
-        if _of(annotation.clip_scores, mask) is None:
+        # The key must be there even where the scores are not used; what stands under it is not looked at.
+        if _key_in(annotation.clip_scores, mask) is None:
             return f"no `clip_scores` for {key}"
         negatives = _negatives(annotation, mask)
         if test == "hard":

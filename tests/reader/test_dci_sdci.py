@@ -99,6 +99,7 @@ LEFT_OUT = {
     "no summaries": (drop("summaries"), EVERY),
     "null summaries": (put((), "summaries", None), EVERY),
     "no negatives": (drop("negatives"), EVERY),
+    "a null under a key of clip_scores": (put(("clip_scores",), "base", None), ["hard"]),
     "null negatives": (put((), "negatives", None), EVERY),
     "no clip_scores": (drop("clip_scores"), EVERY),
     "negatives with base alone": (
