@@ -1,0 +1,42 @@
+# `make demo` and `make test` each do everything on a machine that has only Python 3.11+ (with pip and venv), gcc
+# and make. A second run installs nothing.
+
+PYTHON ?= python3
+BIN := .venv/bin
+# The versions of `datasets` that the built folder, and the loading script, are tried on.
+DATASETS := 3.6 4.0 5.2
+DATASETS_STAMPS := $(DATASETS:%=.venvs/datasets-%/.installed)
+
+# One thread a process: the tests run in two processes, and torch would start a thread a core in each.
+export OMP_NUM_THREADS := 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: demo test pytest lint types clean
+
+demo: .venv/.installed
+	$(BIN)/dci demo
+
+test: lint types pytest
+
+pytest: .venv/.installed $(DATASETS_STAMPS)
+	$(BIN)/pytest -n 2
+
+lint: .venv/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.installed
+	$(BIN)/mypy
+
+clean:
+	rm -rf .venv .venvs build dist *.egg-info dci-demo .mypy_cache .ruff_cache .pytest_cache
+
+.venv/.installed: setup.cfg pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -qq -c constraints.txt -e '.[test]'
+	touch $@
+
+.venvs/datasets-%/.installed: tests/datasets_versions/datasets-%.txt
+	$(PYTHON) -m venv .venvs/datasets-$*
+	.venvs/datasets-$*/bin/pip install -qq -r $<
+	touch $@
