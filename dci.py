@@ -647,7 +647,7 @@ def _negatives(annotation: Annotation, mask: Mask | None) -> list[Json]:
     scores = _scores(annotation, mask)
     negatives = []
     for kind, texts in _checked(_of(annotation.negatives, mask) or {}, "negatives", dict, where).items():
-        if not _is_texts(texts):
+        if not _is_texts([kind]) or not _is_texts(texts):
             raise _wrong(f"{where}, {kind!r}", "negatives", "a list of texts", _kind(texts))
         for i, text in enumerate(texts):
             negatives.append({"kind": kind, "text": text, "clip_score": scores.get(f"{kind}_{i}")})

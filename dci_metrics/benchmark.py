@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
@@ -70,9 +70,10 @@ def evaluate(
     wanted = select_tasks(tests)
     if batch_size < 1:
         raise DCIError(f"expected a batch size of at least 1, got {batch_size}")
-    encoder = encoders.load(model, processor=processor, device=device, dtype=dtype)
     clock = Clock()
+    # A mistyped dataset or split is found before a model of some gigabytes is read.
     source = open_source(dataset, "sdci", split, on_error)
+    encoder = encoders.load(model, processor=processor, device=device, dtype=dtype)
     encoded = _encode(source, encoder, wanted, batch_size, on_error, progress, clock)
     with clock.stage("score"):
         scores, outcomes = {}, {}
@@ -233,6 +234,7 @@ def _encode(
     digest = hashlib.sha256()
     embeds: list[Tensor] = []
     waiting: list[Any] = []
+    photos = 0
 
     def encode_images(count: int) -> None:
         with clock.stage("images"):
@@ -241,7 +243,7 @@ def _encode(
             embeds.append(_normalised(found, len(batch), "image"))
 
     loaded = _load_ahead(read_photos(source.rows), encoder, wanted)
-    bar = tqdm(total=source.total, desc="Photos", unit="photo", disable=not progress)
+    bar = _bar(source.total, "photo", progress)
     with bar:
         while True:
             with clock.stage("wait_for_photos"):
@@ -249,6 +251,7 @@ def _encode(
             if item is None:
                 break
             bar.update()
+            photos += 1
             if item.error is not None:
                 if on_error == "raise":
                     raise item.error
@@ -264,20 +267,29 @@ def _encode(
             encode_images(len(waiting))
     left_out += [(skipped.image_id, rule, skipped.reason) for skipped in source.skipped for rule in dci.TESTS]
     if not entries:
-        raise DCIError(f"{source.id}: no entry of {source.split!r} is in the tests; {_why_empty(left_out)}")
+        why = _why_empty(left_out, photos, wanted)
+        raise DCIError(f"{source.id}: no entry of {source.split!r} is in the tests; {why}")
 
     with clock.stage("texts"):
         needed = (text for entry in entries for task in wanted if task.takes(entry) for text in entry.texts(task))
         text_index = {text: i for i, text in enumerate(dict.fromkeys(needed))}
         text_embeds, lengths = _encode_texts(list(text_index), encoder, batch_size, progress)
+    _check_sizes(image=embeds, text=[text_embeds])
     return Encoded(entries, torch.cat(embeds), text_embeds, text_index, lengths, left_out, digest.hexdigest())
 
 
-def _why_empty(left_out: list[tuple[str, str, str]]) -> str:
-    if not left_out:
-        return "the dataset is empty"
-    image_id, _, reason = left_out[0]
-    return f"all photos are left out, the first one, {image_id}, because: {reason}"
+def _why_empty(left_out: list[tuple[str, str, str]], photos: int, wanted: list[Task]) -> str:
+    rules = {task.rule for task in wanted}
+    out = [(image_id, reason) for image_id, rule, reason in left_out if rule in rules]
+    if out:
+        count = len({image_id for image_id, _ in out})
+        return f"{count} photos are left out, the first one, {out[0][0]}, because: {out[0][1]}"
+    return "no entry has as many captions as they need" if photos else "the dataset is empty"
+
+
+def _bar(total: int | None, unit: str, progress: bool) -> "tqdm[NoReturn]":
+    """A progress bar, shown on terminals only: in a log, or in a pipe, it would stand between the messages."""
+    return tqdm(total=total, desc=f"{unit.capitalize()}s", unit=unit, disable=None if progress else True)
 
 
 def _load_ahead(photos: Iterator[Photo], encoder: DualEncoder, wanted: list[Task]) -> Iterator[_Loaded]:
@@ -286,6 +298,7 @@ def _load_ahead(photos: Iterator[Photo], encoder: DualEncoder, wanted: list[Task
     def load(photo: Photo) -> _Loaded:
         entries = [entry for entry in photo.entries if any(task.takes(entry) for task in wanted)]
         try:
+            photo.check(wanted)
             crops: Sequence[Any] = photo.crops(entries) if entries else ()
             if entries and isinstance(encoder, Prepares):
                 crops = encoder.prepare_images(crops)
@@ -323,7 +336,7 @@ def _encode_texts(
     size = [length.tokens for length in lengths] if lengths is not None else [len(text) for text in texts]
     order = sorted(range(len(texts)), key=size.__getitem__)
     parts = []
-    bar = tqdm(total=len(texts), desc="Texts", unit="text", disable=not progress)
+    bar = _bar(len(texts), "text", progress)
     with bar:
         for start in range(0, len(order), batch_size):
             batch = [texts[i] for i in order[start : start + batch_size]]
@@ -331,6 +344,7 @@ def _encode_texts(
             bar.update(len(batch))
     back = torch.empty(len(order), dtype=torch.long)
     back[torch.tensor(order)] = torch.arange(len(order))
+    _check_sizes(text=parts)
     return torch.cat(parts)[back], lengths
 
 
@@ -340,10 +354,28 @@ def _normalised(embeds: Any, n: int, what: str) -> Tensor:
     Raises:
         DCIError: If they are not (n, d), or not finite: a comparison with NaN is silently false.
     """
-    tensor = torch.as_tensor(embeds).detach().to("cpu", torch.float32)
-    if tensor.dim() != 2 or len(tensor) != n:
+    try:
+        tensor = torch.as_tensor(embeds).detach().to("cpu")
+    # What torch cannot take as numbers is a TypeError, a ValueError or a RuntimeError, by what it is.
+    except Exception as error:
+        raise DCIError(
+            f"the model gave {what} embeddings as {type(embeds).__name__}; expected a tensor of shape ({n}, d)"
+        ) from error
+    if tensor.dim() != 2 or len(tensor) != n or tensor.shape[1] == 0:
         raise DCIError(f"the model gave {what} embeddings of shape {tuple(tensor.shape)}; expected ({n}, d)")
-    unit: Tensor = tensor / tensor.norm(dim=-1, keepdim=True)
-    if not torch.isfinite(unit).all():
+    if tensor.is_complex():
+        raise DCIError(f"the model gave {what} embeddings of type {tensor.dtype}; expected real numbers")
+    # In float64 the squares of whatever float32 holds neither overflow nor vanish.
+    lengths = tensor.double().norm(dim=-1, keepdim=True)
+    if not (torch.isfinite(lengths) & (lengths > 0)).all():
         raise DCIError(f"the model gave {what} embeddings that are not finite or zero; try --dtype float32")
+    unit: Tensor = (tensor.double() / lengths).float()
     return unit
+
+
+def _check_sizes(**embeds: list[Tensor]) -> None:
+    """Raise a DCIError unless all embeddings have the same size."""
+    sizes = {what: sorted({tensor.shape[1] for tensor in tensors}) for what, tensors in embeds.items()}
+    if len({size for found in sizes.values() for size in found}) > 1:
+        got = "; ".join(f"{what} embeddings of {' and '.join(map(str, found))}" for what, found in sizes.items())
+        raise DCIError(f"the model gave {got} numbers; expected the same for all")

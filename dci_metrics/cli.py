@@ -1,17 +1,20 @@
 """The `dci` command: each command parses, calls one function, and prints. Bad input: one line and exit code 2."""
 
 import json
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dci import DCIError, Release
 from dci_metrics.version import __version__
 
-# What needs torch is imported by the command that uses it: `dci --help` and `dci build` start at once.
+# What takes seconds to import (`dci` needs datasets, scoring needs torch) is imported by the command that uses it:
+# `dci --help` starts at once, and Ctrl-C is met inside of `main`.
 
 app = typer.Typer(
     name="dci",
@@ -76,6 +79,7 @@ def build(
     force: ForceOption = False,
 ) -> None:
     """Write the Parquet folder that load_dataset("dci", "sdci") and load_dataset("dci", "full") read."""
+    from dci import Release
     from dci_metrics import sample
     from dci_metrics.hub.folder import build as build_folder
 
@@ -128,12 +132,14 @@ def evaluate(
     force: ForceOption = False,
 ) -> None:
     """Score a model on the tests of sDCI."""
-    from dci_metrics.files import refuse_existing
+    from dci_metrics.files import refuse_unwritable
 
     if out is not None:
-        refuse_existing(out, force)
-    from dci_metrics.benchmark import evaluate as run
+        refuse_unwritable(out, force)
+    with _interruptible():
+        from dci_metrics.benchmark import evaluate as run
 
+    _quiet_unless_on_terminal()
     result = run(
         model,
         dataset,
@@ -149,6 +155,26 @@ def evaluate(
     if out is not None:
         result.save(out, force)
         print(f"Written: {out}")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end the process at once: torch, interrupted while it is imported, aborts with a message of C++'s."""
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _quiet_unless_on_terminal() -> None:
+    """Progress bars of the libraries are for people who watch; in a log they would stand between the messages."""
+    import datasets
+    import transformers
+
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+        transformers.utils.logging.disable_progress_bar()
 
 
 def _version(asked: bool) -> None:
@@ -170,7 +196,11 @@ def main() -> None:
     """Run the command line."""
     try:
         app()
-    except DCIError as error:
+    except ValueError as error:
+        from dci import DCIError
+
+        if not isinstance(error, DCIError):
+            raise
         _fail(str(error))
     except OSError as error:
         # A full disk, a missing right: the system's own words, and the file it is about.

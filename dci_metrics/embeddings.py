@@ -48,7 +48,7 @@ def score_embeddings(columns: Mapping[str, Sequence[Any]]) -> dict[str, float]:
         Fractions by test. A test without entries has no key.
 
     Raises:
-        ValueError: If embeddings differ in size, are zero, or are not finite.
+        ValueError: If embeddings differ in size, are zero, or are not finite, or `left_out` names no test.
     """
     names = {
         "image_embeds": "image",
@@ -60,6 +60,11 @@ def score_embeddings(columns: Mapping[str, Sequence[Any]]) -> dict[str, float]:
     }
     given = {names[column]: values for column, values in columns.items() if column in names}
     entries = [EmbeddedEntry(**dict(zip(given, values, strict=True))) for values in zip(*given.values(), strict=True)]
+    rules = {task.rule for task in TASKS.values()}
+    for entry in entries:
+        unknown = [test for test in entry.left_out if test not in rules]
+        if unknown:
+            raise ValueError(f"left_out: no test {unknown[0]!r}; expected some of {', '.join(sorted(rules))}")
     scores = {}
     for task in TASKS.values():
         members = [entry for entry in entries if task.takes(entry)]
@@ -73,21 +78,29 @@ def score_embeddings(columns: Mapping[str, Sequence[Any]]) -> dict[str, float]:
 
 def _outcomes(task: Task, members: Sequence[EmbeddedEntry]) -> scoring.Outcomes:
     images = _unit([entry.image for entry in members], "image_embeds", 2)
-    texts = _unit([entry.captions[: task.captions] for entry in members], "text_embeds", 3)
+    texts = _unit([entry.captions[: task.captions] for entry in members], "text_embeds", 3, images)
     if task.kind == "scm":
         return scoring.match_in_groups(images, texts, GROUP_SIZE)
     column = "hard_negative_embeds" if task.negative == "hardest" else "negative_embeds"
-    return scoring.beat_negative_embeds(images, texts, _unit([e.negative_of(task) for e in members], column, 2))
+    negatives = _unit([entry.negative_of(task) for entry in members], column, 2, images)
+    return scoring.beat_negative_embeds(images, texts, negatives)
 
 
-def _unit(values: Sequence[Any], column: str, dim: int) -> Tensor:
+def _unit(values: Sequence[Any], column: str, dim: int, images: Tensor | None = None) -> Tensor:
     try:
         tensor = torch.tensor(values, dtype=torch.float32)
     except ValueError as error:
         raise ValueError(f"{column}: embeddings differ in size ({error}); expected the same for all entries") from error
     if tensor.dim() != dim or math.prod(tensor.shape) == 0:
         raise ValueError(f"{column}: expected {dim - 1} nested lists of numbers an entry, got {tuple(tensor.shape)}")
-    unit: Tensor = tensor / tensor.norm(dim=-1, keepdim=True)
-    if not torch.isfinite(unit).all():
+    if images is not None and tensor.shape[-1] != images.shape[-1]:
+        raise ValueError(
+            f"image_embeds has embeddings of {images.shape[-1]} numbers, {column} of {tensor.shape[-1]}; "
+            "expected the same"
+        )
+    # In float64 the squares of whatever float32 holds neither overflow nor vanish.
+    lengths = tensor.double().norm(dim=-1, keepdim=True)
+    if not (torch.isfinite(lengths) & (lengths > 0)).all():
         raise ValueError(f"{column}: an embedding is zero or not finite; a comparison with it would mean nothing")
+    unit: Tensor = (tensor.double() / lengths).float()
     return unit

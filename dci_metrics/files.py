@@ -19,13 +19,24 @@ def refuse_existing(path: Path, force: bool) -> None:
         raise DCIError(f"{path}: there is no folder {path.parent}; make it first")
 
 
+def refuse_unwritable(path: Path, force: bool) -> None:
+    """As `refuse_existing`, for what is to be a file.
+
+    Raises:
+        DCIError: Also if it is a folder, whether `force` is on or off.
+    """
+    if path.is_dir():
+        raise DCIError(f"{path}: is a folder; expected the name of a file")
+    refuse_existing(path, force)
+
+
 def write_whole(path: Path, content: bytes, force: bool = False) -> None:
     """Write a file through a neighbour that is renamed when it is complete.
 
     Raises:
         DCIError: If the file exists and `force` is off, or it cannot be written.
     """
-    refuse_existing(path, force)
+    refuse_unwritable(path, force)
     unfinished = None
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:

@@ -106,18 +106,37 @@ class Result:
             data = json.loads(Path(path).read_bytes())
         except OSError as error:
             raise DCIError(f"{path}: cannot be read ({error.strerror or error}); expected a result file") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DCIError(f"{path}: not valid JSON ({error}); expected a file that `dci eval --out` wrote") from error
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             raise DCIError(f"{path}: field `schema`: expected {SCHEMA}; write the result again with this version")
         try:
             scores = {key: _read_score(score) for key, score in data["scores"].items()}
             entries = [(str(image_id), str(key)) for image_id, key in data["entries"]]
-            return cls(**{f.name: data[f.name] for f in fields(cls)} | {"scores": scores, "entries": entries})
+            result = cls(**{f.name: data[f.name] for f in fields(cls)} | {"scores": scores, "entries": entries})
+            result.check()
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DCIError(
                 f"{path}: not a result file ({error!r}); expected one that `dci eval --out` wrote"
             ) from error
+        return result
+
+    def check(self) -> None:
+        """Compare the parts that tell the same.
+
+        Raises:
+            ValueError: If outcomes are not those of the entries, or a figure is not that of its outcomes.
+        """
+        if self.outcomes.keys() != self.scores.keys():
+            raise ValueError("`outcomes` and `scores` are of other tests")
+        for key, marks in self.outcomes.items():
+            score = self.scores[key]
+            if len(marks) != len(self.entries) or not set(marks) <= set("01-"):
+                raise ValueError(f"`outcomes` of {key} are not one of 0, 1 and - for each entry")
+            right, n = marks.count("1"), len(marks) - marks.count("-")
+            value = right / n if n else None
+            if (score.correct, score.n) != (right, n) or score.value != value:
+                raise ValueError(f"`scores` of {key} are not those of its `outcomes`")
 
     def report(self) -> str:
         """The table, with what was scored on what above it, and what a reader must know below."""

@@ -35,14 +35,14 @@ def match_within_group(similarity: Tensor) -> Outcomes:
     Returns:
         (..., g) outcomes: right when the own score is the row's maximum; the first of equal ones wins.
     """
-    g = similarity.shape[-3]
-    if similarity.dim() < 3 or similarity.shape[-2] != g:
+    if similarity.dim() < 3 or similarity.shape[-2] != similarity.shape[-3]:
         raise ValueError(f"expected similarities of shape (..., g, g, k), got {tuple(similarity.shape)}")
+    g = similarity.shape[-3]
     own = similarity.amin(-1).diagonal(dim1=-2, dim2=-1)
     scores = similarity.amax(-1).diagonal_scatter(own, dim1=-2, dim2=-1)
-    # argmax gives no promise about ties; the first maximum is the paper's code's choice.
     is_best = scores == scores.amax(-1, keepdim=True)
-    first = is_best.int().argmax(-1)
+    # Of equal maxima argmax gives the first, which is the paper's code's choice.
+    first = scores.argmax(-1)
     own_index = torch.arange(g, device=similarity.device)
     others = is_best & ~torch.eye(g, dtype=torch.bool, device=similarity.device)
     tied = is_best.diagonal(dim1=-2, dim2=-1) & others.any(-1)
@@ -67,7 +67,7 @@ def match_in_groups(image_embeds: Tensor, text_embeds: Tensor, group_size: int =
         if start < stop:
             images = image_embeds[start:stop].reshape(-1, size, image_embeds.shape[-1])
             texts = text_embeds[start:stop].reshape(-1, size, *text_embeds.shape[1:])
-            found = match_within_group(torch.einsum("Gid,Gjkd->Gijk", images, texts))
+            found = match_within_group(_similarity("Gid,Gjkd->Gijk", images, texts))
             parts.append((found.correct.flatten(), found.tied.flatten()))
     if not parts:
         empty = torch.zeros(0, dtype=torch.bool)
@@ -104,5 +104,14 @@ def beat_negative_embeds(image_embeds: Tensor, text_embeds: Tensor, negative_emb
     Returns:
         (n,) outcomes.
     """
-    positive = torch.einsum("nd,nkd->nk", image_embeds, text_embeds)
-    return beat_negative(positive, torch.einsum("nd,nd->n", image_embeds, negative_embeds))
+    positive = _similarity("nd,nkd->nk", image_embeds, text_embeds)
+    return beat_negative(positive, _similarity("nd,nd->n", image_embeds, negative_embeds))
+
+
+def _similarity(equation: str, image_embeds: Tensor, text_embeds: Tensor) -> Tensor:
+    """Cosines in float32, the same for the same text wherever it stands.
+
+    A matrix product adds in another order from column to column, so in float32 equal texts would differ in the last
+    bit, and which of them wins would be left to the processor. Sums in float64 agree once they are rounded.
+    """
+    return torch.einsum(equation, image_embeds.double(), text_embeds.double()).float()

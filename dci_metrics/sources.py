@@ -127,8 +127,7 @@ def _open_loaded(dataset: Any, config: str) -> Source:
 
 def _undecoded(dataset: Any) -> Iterator[Row]:
     """Rows with the photo's own bytes: `datasets` would turn and decode it without a look at its masks."""
-    if isinstance(dataset, datasets.Dataset):
-        dataset = dataset.with_format(None)
+    dataset = dataset.with_format(None)
     if dataset.features and isinstance(dataset.features.get("image"), datasets.Image):
         dataset = dataset.cast_column("image", datasets.Image(decode=False))
     yield from dataset

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import PIL.Image
+import PIL.ImageOps
 
 import dci
 from dci import DCIError, Row
@@ -132,17 +134,39 @@ class Photo:
             return dci.open_photo(content, (self.width, self.height), self.file_name)
         if not isinstance(self.image, PIL.Image.Image):
             raise DCIError(f"{self.image_id}: field `image`: expected a photo, got {type(self.image).__name__}")
-        if self.image.size != (self.width, self.height):
+        size = (self.width, self.height)
+        try:
+            # As `dci.open_photo` does; what `datasets` decoded is upright already, and says so.
+            upright = PIL.ImageOps.exif_transpose(self.image)
+            photo = (self.image if upright.size != size and self.image.size == size else upright).convert("RGB")
+        # An image that was opened is read only now: PIL raises whatever it meets in a broken file.
+        except Exception as error:
+            raise DCIError(f"{self.image_id}: field `image`: cannot be read as a photo ({error})") from error
+        if photo.size != size:
             raise DCIError(
                 f"{self.image_id}: field `image`: expected {self.width}x{self.height} pixels as its masks have, got "
-                f"{self.image.size[0]}x{self.image.size[1]}; hand over the file's bytes (Image(decode=False))"
+                f"{photo.size[0]}x{photo.size[1]}; hand over the file's bytes (Image(decode=False))"
             )
-        return self.image.convert("RGB")
+        return photo
 
     def crops(self, entries: Sequence[Entry]) -> list[PIL.Image.Image]:
         """The subcrops of the given entries, from one decoding of the photo."""
         photo = self.open()
         return [photo.crop(entry.crop_xyxy) for entry in entries]
+
+    def check(self, tasks: Iterable[Task]) -> None:
+        """Look for the negatives that tests need: where one is missing, the paper leaves the photo out of the test.
+
+        Raises:
+            DCIError: If an entry has none, and `left_out` does not say so.
+        """
+        for task in tasks:
+            for entry in self.entries:
+                if task.kind == "neg" and task.takes(entry) and entry.negative(task) is None:
+                    raise DCIError(
+                        f"{self.image_id}: field `entries`: {entry.key} has no negative for {task.key}; add it, or the "
+                        f"test {task.rule!r} to the row's `left_out`"
+                    )
 
     def digest(self) -> bytes:
         """A hash over what scoring depends on: id, crops, texts, CLIP scores and the photo's bytes."""
@@ -163,6 +187,8 @@ def read_row(row: Row) -> Photo:
     Raises:
         DCIError: If a column is missing or of another type, as in rows of another dataset or configuration.
     """
+    if not isinstance(row, Mapping):
+        raise DCIError(f'expected rows of DCI\'s configuration "sdci", got {type(row).__name__}')
     missing = [column for column in COLUMNS if column not in row]
     if missing:
         raise DCIError(
@@ -170,20 +196,55 @@ def read_row(row: Row) -> Photo:
             'configuration "sdci", as load_dataset("dci", "sdci") gives them'
         )
     image_id = str(row["image_id"])
-    left_out = {str(cell["test"]): str(cell["reason"]) for cell in row["left_out"]}
     try:
-        entries = tuple(_read_entry(cell, image_id, left_out) for cell in row["entries"])
         width, height = int(row["width"]), int(row["height"])
+    except (TypeError, ValueError) as error:
+        raise DCIError(f"{image_id}: fields `width`, `height`: expected whole numbers ({error})") from error
+    try:
+        left_out = {str(cell["test"]): str(cell["reason"]) for cell in row["left_out"]}
+    except (KeyError, TypeError) as error:
+        raise DCIError(f"{image_id}: field `left_out`: not as DCI's `sdci` rows have it ({error!r})") from error
+    unknown = [test for test in left_out if test not in dci.TESTS]
+    if unknown:
+        raise DCIError(f"{image_id}: field `left_out`: no test {unknown[0]!r}: expected some of {', '.join(dci.TESTS)}")
+    try:
+        entries = tuple(_read_entry(cell, image_id, left_out, (width, height)) for cell in row["entries"])
     except (KeyError, TypeError, ValueError) as error:
         raise DCIError(f"{image_id}: field `entries`: not as DCI's `sdci` rows have it ({error!r})") from error
     return Photo(image_id, str(row["file_name"]), width, height, entries, left_out, row["image"])
 
 
-def _read_entry(cell: Mapping[str, Any], image_id: str, left_out: Mapping[str, str]) -> Entry:
+def _read_entry(cell: Mapping[str, Any], image_id: str, left_out: Mapping[str, str], size: tuple[int, int]) -> Entry:
     x0, y0, x1, y1 = (int(side) for side in cell["crop_xyxy"])
-    negatives = tuple(Negative(n["kind"], n["text"], n["clip_score"]) for n in cell["negatives"])
-    mask_id = int(cell["mask_id"])
-    return Entry(image_id, cell["key"], mask_id, (x0, y0, x1, y1), tuple(cell["captions"]), negatives, left_out)
+    if not (0 <= x0 < x1 <= size[0] and 0 <= y0 < y1 <= size[1]):
+        raise ValueError(f"crop_xyxy {[x0, y0, x1, y1]} is no box in {size[0]}x{size[1]} pixels")
+    return Entry(
+        image_id=image_id,
+        key=_text(cell["key"]),
+        mask_id=int(cell["mask_id"]),
+        crop_xyxy=(x0, y0, x1, y1),
+        captions=_texts(cell["captions"]),
+        negatives=tuple(_read_negative(negative) for negative in cell["negatives"]),
+        left_out=left_out,
+    )
+
+
+def _read_negative(cell: Mapping[str, Any]) -> Negative:
+    score = None if cell["clip_score"] is None else float(cell["clip_score"])
+    # Pandas writes NaN for what is missing.
+    return Negative(_text(cell["kind"]), _text(cell["text"]), None if score is None or math.isnan(score) else score)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise TypeError("captions are a list of texts, not one text")
+    return tuple(_text(text) for text in value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, got {type(value).__name__}")
+    return str(value)
 
 
 def read_photos(rows: Iterable[Row]) -> Iterator[Photo]:

@@ -74,18 +74,23 @@ class DciScm(evaluate.Metric):
 
     def add_batch(self, *, image_embeds: Any, text_embeds: Any, **columns: Any) -> None:
         """Add the embeddings of some entries; of the other columns those that are known."""
+        if image_embeds is None or text_embeds is None:
+            raise ValueError("expected `image_embeds` and `text_embeds`, or `model` and `dataset`")
         n = len(image_embeds)
         given = {name: values for name, values in columns.items() if values is not None}
         super().add_batch(image_embeds=image_embeds, text_embeds=text_embeds, **_unknown(n) | given)
 
     def add(self, **columns: Any) -> None:
         """Add the embeddings of one entry."""
-        self.add_batch(**{name: [value] for name, value in columns.items()})
+        self.add_batch(**{name: None if value is None else [value] for name, value in columns.items()})
 
     def compute(self, *, model: Any = None, dataset: Any = None, **kwargs: Any) -> Any:
         """Score a model on a dataset, or the embeddings that were added."""
         if model is None and dataset is None:
-            return super().compute(**kwargs)
+            found = super().compute(**kwargs)
+            if isinstance(found, ValueError):
+                raise found
+            return found
         if model is None or dataset is None:
             raise ValueError("expected both `model` and `dataset`, or embeddings")
         import dci_metrics
@@ -93,10 +98,14 @@ class DciScm(evaluate.Metric):
         self.result = dci_metrics.evaluate(model, dataset, **kwargs)
         return self.result.values()
 
-    def _compute(self, **columns: Any) -> dict[str, float]:
+    def _compute(self, **columns: Any) -> dict[str, float] | ValueError:
         from dci_metrics.embeddings import score_embeddings
 
-        return score_embeddings(columns)
+        try:
+            return score_embeddings(columns)
+        except ValueError as error:
+            # Raised by `compute`: here it would keep `evaluate` from letting go of its cache file.
+            return error
 
 
 def _unknown(n: int) -> dict[str, Any]:

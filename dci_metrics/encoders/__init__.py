@@ -36,8 +36,12 @@ def load(model: Any, *, processor: Any = None, device: str = "auto", dtype: str 
     if isinstance(model, str | Path):
         return _from_pretrained(str(model), device, dtype)
     if isinstance(model, transformers.PreTrainedModel):
-        name = model.config.name_or_path or type(model).__name__
-        return _family(model.config, name)(model, processor or _processor(name), name)
+        checkpoint = model.config.name_or_path
+        name = checkpoint or type(model).__name__
+        family = _family(model.config, name)
+        if processor is None and not checkpoint:
+            raise DCIError(f"{name}: was not loaded from a checkpoint that has a processor; hand over `processor`")
+        return family(model, processor or _processor(checkpoint), name)
     if isinstance(model, DualEncoder):
         return model
     raise DCIError(
@@ -101,7 +105,9 @@ def _device(device: str) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.empty(0, device=device).device
-    # torch raises RuntimeError, AssertionError or NotImplementedError, by what is missing.
+        found = torch.zeros(1, device=device)
+        found.item()
+        return found.device
+    # torch raises RuntimeError, AssertionError or NotImplementedError, by what is missing; "meta" computes nothing.
     except Exception as error:
         raise DCIError(f"no device {device!r} here: {str(error).splitlines()[0]}") from error

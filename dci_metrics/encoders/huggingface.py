@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import PIL.Image
 import torch
 
+from dci import DCIError
 from dci_metrics.encoders.base import ModelInfo, TextLength
 
 FAMILIES: dict[str, type["HuggingFaceEncoder"]] = {}
@@ -22,6 +23,9 @@ class HuggingFaceEncoder:
         model: The loaded model.
         processor: Its processor, with `tokenizer` and `image_processor`.
         model_id: What the result calls the model.
+
+    Raises:
+        DCIError: If the model or the processor lacks a part, or the tokenizer is not the model's.
     """
 
     model_types: ClassVar[tuple[str, ...]] = ()
@@ -32,6 +36,7 @@ class HuggingFaceEncoder:
         FAMILIES.update(dict.fromkeys(cls.model_types, cls))
 
     def __init__(self, model: Any, processor: Any, model_id: str) -> None:
+        _check_parts(model, processor, model_id)
         self.model = model.eval()
         self.tokenizer = processor.tokenizer
         self.image_processor = processor.image_processor
@@ -90,3 +95,19 @@ class HuggingFaceEncoder:
         """Tokens of each text after cutting, and how many were cut off."""
         ids = self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
         return [TextLength(min(len(i), self.text_limit), max(0, len(i) - self.text_limit)) for i in ids]
+
+
+def _check_parts(model: Any, processor: Any, model_id: str) -> None:
+    for owner, parts in (
+        (model, ("get_image_features", "get_text_features")),
+        (processor, ("tokenizer", "image_processor")),
+    ):
+        for part in parts:
+            if not hasattr(owner, part):
+                raise DCIError(
+                    f"{model_id}: {type(owner).__name__} has no {part}; expected a whole model with both towers, and "
+                    "its processor with tokenizer and image processor"
+                )
+    # transformers makes up an empty tokenizer where the files of one are missing, and goes on.
+    if len(processor.tokenizer) <= len(set(processor.tokenizer.all_special_tokens)):
+        raise DCIError(f"{model_id}: the tokenizer knows no words; its files may be missing beside the model's")
