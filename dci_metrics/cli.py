@@ -62,6 +62,7 @@ def demo(
     """Run it all on the embedded sample: release files, build, load_dataset, evaluate, table, result file."""
     from dci_metrics.demo import run
 
+    _quiet_unless_on_terminal()
     run(sample, out, force)
 
 

@@ -16,8 +16,9 @@ MODEL = "sample:tiny-clip"
 
 NEXT = """\
 Next, on the real data:
-  1. Get dci.tar.gz from {annotations} and sa_000138.tar (it asks you to accept a licence) from
-     {photos}; put both, unopened, into one folder, RELEASE.
+  1. Put two archives, unopened, into one folder, RELEASE:
+     dci.tar.gz from {annotations}
+     sa_000138.tar from {photos} (Meta asks you to accept its licence)
   2. dci build RELEASE --out dci --num-proc 8
   3. dci eval openai/clip-vit-base-patch32 --dataset dci --out clip-b32.json"""
 

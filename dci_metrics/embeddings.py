@@ -66,7 +66,7 @@ def score_embeddings(columns: Mapping[str, Sequence[Any]]) -> dict[str, float]:
         if unknown:
             raise ValueError(f"left_out: no test {unknown[0]!r}; expected some of {', '.join(sorted(rules))}")
     scores = {}
-    for task in TASKS.values():
+    for task in (task for task in TASKS.values() if task.is_paper):
         members = [entry for entry in entries if task.takes(entry)]
         if task.kind == "neg":
             members = [entry for entry in members if len(entry.negative_of(task))]
@@ -77,13 +77,17 @@ def score_embeddings(columns: Mapping[str, Sequence[Any]]) -> dict[str, float]:
 
 
 def _outcomes(task: Task, members: Sequence[EmbeddedEntry]) -> scoring.Outcomes:
-    images = _unit([entry.image for entry in members], "image_embeds", 2)
-    texts = _unit([entry.captions[: task.captions] for entry in members], "text_embeds", 3, images)
+    images = _unit([member.image for member in members], "image_embeds", 2)
+    texts = _unit([member.captions[: task.captions] for member in members], "text_embeds", 3, images).flatten(0, 1)
+    entry = torch.arange(len(members))
+    caption = torch.arange(len(texts)).reshape(len(members), task.captions)
     if task.kind == "scm":
-        return scoring.match_in_groups(images, texts, GROUP_SIZE)
+        return scoring.match_in_groups(scoring.EmbeddingSimilarity(images, texts), entry, caption, GROUP_SIZE)
     column = "hard_negative_embeds" if task.negative == "hardest" else "negative_embeds"
-    negatives = _unit([entry.negative_of(task) for entry in members], column, 2, images)
-    return scoring.beat_negative_embeds(images, texts, negatives)
+    negatives = _unit([member.negative_of(task) for member in members], column, 2, images)
+    similarity = scoring.EmbeddingSimilarity(images, torch.cat([texts, negatives]))
+    positive = similarity.pairs(entry[:, None], caption)
+    return scoring.beat_negative(positive, similarity.pairs(entry, len(texts) + entry))
 
 
 def _unit(values: Sequence[Any], column: str, dim: int, images: Tensor | None = None) -> Tensor:

@@ -23,7 +23,7 @@ class Score:
 
     Attributes:
         value: Share of right entries; None when the split has no entry for the test.
-        correct: Right entries.
+        correct: Right entries; None where entries have rates.
         n: Entries.
         n_images: Images compared: the photos and subcrops.
         n_texts: Distinct texts compared.
@@ -38,7 +38,7 @@ class Score:
     """
 
     value: float | None
-    correct: int
+    correct: int | None
     n: int
     n_images: int
     n_texts: int
@@ -65,6 +65,7 @@ class Result:
         outcomes: By test, one character an entry: "1" right, "0" wrong, "-" not in the test.
         timing: Seconds in all and by stage, images and texts encoded.
         environment: Versions.
+        rates: By test on random groups, how likely each entry is right; null for one that is not in the test.
     """
 
     model: dict[str, Any]
@@ -76,6 +77,7 @@ class Result:
     timing: dict[str, Any]
     environment: dict[str, str] = field(default_factory=lambda: environment())
     schema: int = SCHEMA
+    rates: dict[str, list[float | None]] = field(default_factory=dict)
 
     def values(self) -> dict[str, float | None]:
         """The figure of each test."""
@@ -85,6 +87,8 @@ class Result:
         """The result file's text; it holds no NaN and no Infinity."""
         data = asdict(self)
         ordered = {"schema": data.pop("schema"), **data}
+        if not self.rates:
+            del ordered["rates"]
         return json.dumps(ordered, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def save(self, path: str | Path, force: bool = False) -> None:
@@ -113,7 +117,8 @@ class Result:
         try:
             scores = {key: _read_score(score) for key, score in data["scores"].items()}
             entries = [(str(image_id), str(key)) for image_id, key in data["entries"]]
-            result = cls(**{f.name: data[f.name] for f in fields(cls)} | {"scores": scores, "entries": entries})
+            parts: dict[str, Any] = {"rates": {}} | data | {"scores": scores, "entries": entries}
+            result = cls(**{f.name: parts[f.name] for f in fields(cls)})
             result.check()
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DCIError(
@@ -127,8 +132,8 @@ class Result:
         Raises:
             ValueError: If outcomes are not those of the entries, or a figure is not that of its outcomes.
         """
-        if self.outcomes.keys() != self.scores.keys():
-            raise ValueError("`outcomes` and `scores` are of other tests")
+        if sorted([*self.outcomes, *self.rates]) != sorted(self.scores):
+            raise ValueError("`outcomes`, `rates` and `scores` are of other tests")
         for key, marks in self.outcomes.items():
             score = self.scores[key]
             if len(marks) != len(self.entries) or not set(marks) <= set("01-"):
@@ -137,6 +142,11 @@ class Result:
             value = right / n if n else None
             if (score.correct, score.n) != (right, n) or score.value != value:
                 raise ValueError(f"`scores` of {key} are not those of its `outcomes`")
+        for key, rates in self.rates.items():
+            score, known = self.scores[key], [rate for rate in rates if rate is not None]
+            mean = sum(known) / len(known) if known else 0.0
+            if len(rates) != len(self.entries) or len(known) != score.n or abs((score.value or 0.0) - mean) > 1e-9:
+                raise ValueError(f"`scores` of {key} are not those of its `rates`")
 
     def report(self) -> str:
         """The table, with what was scored on what above it, and what a reader must know below."""
@@ -164,7 +174,7 @@ class Result:
         for key, score in self.scores.items():
             title = TASKS[key].title if key in TASKS else key
             interval = f"{percent(score.ci95[0])} – {percent(score.ci95[1])}" if score.ci95 else "–"
-            entries = f"{score.correct} / {score.n}"
+            entries = f"{score.n}" if score.correct is None else f"{score.correct} / {score.n}"
             left_out = f"{len(score.left_out)}"
             rows.append(
                 (title, percent(score.value), interval, percent(score.chance), entries, f"{score.ties}", left_out)

@@ -6,9 +6,57 @@ a negative must score strictly below its positive.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
+
+CHUNK = 1 << 22
+"""Numbers that one step may hold at once: bounds memory whatever the number of entries."""
+
+
+class Similarity(Protocol):
+    """Scores of images against texts, both named by their index."""
+
+    def pairs(self, images: Tensor, texts: Tensor) -> Tensor:
+        """Scores of pairs: index tensors of shapes that broadcast → scores of the broadcast shape."""
+        ...
+
+    def matrix(self, images: Tensor, texts: Tensor) -> Tensor:
+        """Scores of all against all: (a,), (b,) → (a, b)."""
+        ...
+
+
+class EmbeddingSimilarity:
+    """Cosines of unit vectors, in float32, the same for the same text wherever it stands.
+
+    A matrix product adds in another order from column to column, so in float32 equal texts would differ in the last
+    bit, and which of them wins would be left to the processor. Sums in float64 agree once they are rounded.
+
+    Args:
+        image_embeds: (n, d), or (n, q, d) for models that see q vectors in an image, of which the best one counts.
+        text_embeds: (m, d).
+    """
+
+    def __init__(self, image_embeds: Tensor, text_embeds: Tensor) -> None:
+        self.image_embeds = image_embeds if image_embeds.dim() == 3 else image_embeds[:, None]
+        self.text_embeds = text_embeds
+
+    def pairs(self, images: Tensor, texts: Tensor) -> Tensor:
+        """Scores of pairs: index tensors of shapes that broadcast → scores of the broadcast shape."""
+        shape = torch.broadcast_shapes(images.shape, texts.shape)
+        images, texts = images.expand(shape).reshape(-1), texts.expand(shape).reshape(-1)
+        step = max(1, CHUNK // self.image_embeds[0].numel()) if len(self.image_embeds) else 1
+        parts = [
+            torch.einsum("nqd,nd->nq", self.image_embeds[i].double(), self.text_embeds[t].double()).amax(-1).float()
+            for i, t in zip(images.split(step), texts.split(step), strict=True)
+        ]
+        return torch.cat(parts).reshape(shape)
+
+    def matrix(self, images: Tensor, texts: Tensor) -> Tensor:
+        """Scores of all against all: (a,), (b,) → (a, b)."""
+        image, text = self.image_embeds[images].double(), self.text_embeds[texts].double()
+        return torch.einsum("aqd,bd->aqb", image, text).amax(1).float()
 
 
 @dataclass(frozen=True)
@@ -21,6 +69,19 @@ class Outcomes:
     """
 
     correct: Tensor
+    tied: Tensor
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How likely each entry of one test is right, over what is left to chance.
+
+    Attributes:
+        rate: (n,) float64, from 0 to 1.
+        tied: (n,) bool, whether another one has exactly its score.
+    """
+
+    rate: Tensor
     tied: Tensor
 
 
@@ -49,30 +110,28 @@ def match_within_group(similarity: Tensor) -> Outcomes:
     return Outcomes(correct=first == own_index, tied=tied)
 
 
-def match_in_groups(image_embeds: Tensor, text_embeds: Tensor, group_size: int = 8) -> Outcomes:
+def match_in_groups(similarity: Similarity, images: Tensor, texts: Tensor, group_size: int = 8) -> Outcomes:
     """Subcrop-Caption Matching over consecutive groups of entries; the last group may be smaller.
 
     Args:
-        image_embeds: (n, d), normalised.
-        text_embeds: (n, k, d), normalised, the k captions of each entry.
+        similarity: Of images and texts.
+        images: (n,) the image of each entry.
+        texts: (n, k) the k captions of each entry.
         group_size: Entries a group; the paper's is 8.
 
     Returns:
         (n,) outcomes.
     """
-    n = len(image_embeds)
+    n = len(images)
     full = n - n % group_size
     parts = []
     for start, stop, size in ((0, full, group_size), (full, n, n - full)):
         if start < stop:
-            images = image_embeds[start:stop].reshape(-1, size, image_embeds.shape[-1])
-            texts = text_embeds[start:stop].reshape(-1, size, *text_embeds.shape[1:])
-            found = match_within_group(_similarity("Gid,Gjkd->Gijk", images, texts))
-            parts.append((found.correct.flatten(), found.tied.flatten()))
-    if not parts:
-        empty = torch.zeros(0, dtype=torch.bool)
-        return Outcomes(empty, empty)
-    return Outcomes(torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts]))
+            image = images[start:stop].reshape(-1, size)
+            text = texts[start:stop].reshape(-1, size, texts.shape[-1])
+            parts.append(match_within_group(similarity.pairs(image[:, :, None, None], text[:, None])))
+    correct, tied = [part.correct.flatten() for part in parts], [part.tied.flatten() for part in parts]
+    return Outcomes(_cat(correct, torch.bool), _cat(tied, torch.bool))
 
 
 def beat_negative(positive: Tensor, negative: Tensor) -> Outcomes:
@@ -93,25 +152,63 @@ def beat_negative(positive: Tensor, negative: Tensor) -> Outcomes:
     return Outcomes(correct=lowest > negative, tied=lowest == negative)
 
 
-def beat_negative_embeds(image_embeds: Tensor, text_embeds: Tensor, negative_embeds: Tensor) -> Outcomes:
-    """The negatives test on embeddings.
+def chance_of_match(similarity: Similarity, images: Tensor, texts: Tensor, group_size: int, by_text: bool) -> Rates:
+    """Subcrop-Caption Matching without an order: the exact expectation over all groups that could be drawn.
+
+    With an entry stand `group_size` - 1 of the other N - 1, drawn at random. It is right when none of them scores as
+    high, so with k such ones among the others its rate is C(N - 1 - k, g - 1) / C(N - 1, g - 1). A tie is no win.
 
     Args:
-        image_embeds: (n, d), normalised.
-        text_embeds: (n, k, d), normalised, the k captions of each entry.
-        negative_embeds: (n, d), normalised.
+        similarity: Of images and texts.
+        images: (n,) the image of each entry.
+        texts: (n,) the caption of each entry.
+        group_size: Entries a group, g; when there are fewer entries, all of them.
+        by_text: Whether captions look for their image, instead of images for their caption.
+
+    Returns:
+        (n,) rates.
+    """
+    n = len(images)
+    drawn = min(group_size, n) - 1
+    rates, tied = [], []
+    for rows in torch.arange(n).split(max(1, CHUNK // max(1, n))):
+        scores = similarity.matrix(images, texts[rows]).T if by_text else similarity.matrix(images[rows], texts)
+        own = scores.gather(1, rows[:, None])
+        rivals = (scores >= own).sum(1) - 1
+        tied.append((scores == own).sum(1) > 1)
+        below = torch.arange(drawn, dtype=torch.float64)
+        rates.append(((n - 1 - rivals[:, None] - below).clamp(min=0) / (n - 1 - below)).prod(1))
+    return Rates(_cat(rates, torch.float64), _cat(tied, torch.bool))
+
+
+def match_within_photos(
+    similarity: Similarity, images: Tensor, texts: Tensor, photos: Tensor, by_text: bool
+) -> Outcomes:
+    """Subcrop-Caption Matching inside each photo: every subcrop against all captions of its photo.
+
+    A tie is no win: a model that scores all alike has found nothing.
+
+    Args:
+        similarity: Of images and texts.
+        images: (n,) the image of each entry.
+        texts: (n,) the caption of each entry.
+        photos: (n,) the photo of each entry; entries of one photo stand together.
+        by_text: Whether captions look for their image, instead of images for their caption.
 
     Returns:
         (n,) outcomes.
     """
-    positive = _similarity("nd,nkd->nk", image_embeds, text_embeds)
-    return beat_negative(positive, _similarity("nd,nd->n", image_embeds, negative_embeds))
+    correct, tied = [], []
+    _, sizes = torch.unique_consecutive(photos, return_counts=True)
+    for members in torch.arange(len(photos)).split(sizes.tolist()) if len(photos) else ():
+        scores = similarity.matrix(images[members], texts[members])
+        scores = scores.T if by_text else scores
+        own = scores.diagonal()
+        best = scores.masked_fill(torch.eye(len(members), dtype=torch.bool), -torch.inf).amax(-1)
+        correct.append(own > best)
+        tied.append(own == best)
+    return Outcomes(_cat(correct, torch.bool), _cat(tied, torch.bool))
 
 
-def _similarity(equation: str, image_embeds: Tensor, text_embeds: Tensor) -> Tensor:
-    """Cosines in float32, the same for the same text wherever it stands.
-
-    A matrix product adds in another order from column to column, so in float32 equal texts would differ in the last
-    bit, and which of them wins would be left to the processor. Sums in float64 agree once they are rounded.
-    """
-    return torch.einsum(equation, image_embeds.double(), text_embeds.double()).float()
+def _cat(parts: list[Tensor], dtype: torch.dtype) -> Tensor:
+    return torch.cat(parts) if parts else torch.zeros(0, dtype=dtype)

@@ -1,6 +1,6 @@
 """Where rows come from: a release, a built folder, the Hub, an embedded sample, or a dataset the user has loaded."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,16 @@ class Source:
     """One split of one configuration.
 
     Attributes:
-        rows: To be read once.
+        open_rows: Gives the rows from the first one on, with or without photos and decoded masks.
         total: How many there are, where it is known.
         id: Hub id, folder, or the name of a sample.
         revision: Commit on the Hub.
         config: `full` or `sdci`.
         split: `train`, `validation` or `test`.
-        skipped: Photos that were passed over while reading; complete when `rows` is at its end.
+        skipped: Photos that were passed over in the last reading; complete when that is at its end.
     """
 
-    rows: Iterable[Row]
+    open_rows: Callable[[bool, bool], Iterable[Row]]
     total: int | None
     id: str
     revision: str | None
@@ -33,9 +33,19 @@ class Source:
     split: str
     skipped: list[Skipped] = field(default_factory=list)
 
+    def read(self, photos: bool = True, masks: bool = False) -> Iterator[Row]:
+        """The rows, from the first one on.
+
+        Args:
+            photos: Whether they are needed; without, `image` may be None.
+            masks: Whether masks are needed; without, `rle` may be None.
+        """
+        self.skipped.clear()
+        yield from self.open_rows(photos, masks)
+
 
 def open_source(dataset: Any, config: str = "sdci", split: str = "test", on_error: str = "raise") -> Source:
-    """Find the rows of a dataset, with photos as bytes and no mask decoded.
+    """Find the rows of a dataset.
 
     Args:
         dataset: A folder of `dci build`, a release folder, a Hub id, `sample:scenes`, `sample:photographs`; or a
@@ -60,8 +70,10 @@ def open_source(dataset: Any, config: str = "sdci", split: str = "test", on_erro
     if isinstance(dataset, datasets.Dataset | datasets.IterableDataset):
         return _open_loaded(dataset, config)
     if isinstance(dataset, Iterable):
-        total = len(dataset) if isinstance(dataset, Sequence) else None
-        return Source(dataset, total, type(dataset).__name__, None, config, split)
+        # An iterator is at its end after one reading, and there may be more than one.
+        rows = list(dataset) if isinstance(dataset, Iterator) else dataset
+        total = len(rows) if isinstance(rows, Sequence) else None
+        return Source(lambda photos, masks: rows, total, type(dataset).__name__, None, config, split)
     raise DCIError(f"expected a dataset's name or folder, or a loaded dataset; got {type(dataset).__name__}")
 
 
@@ -82,9 +94,9 @@ def _open_named(name: str, config: str, split: str, on_error: str) -> Source:
         # Streamed, so that the photos are not copied into a cache to be read once.
         loaded = _load(str(path), config, split, streaming=True)
         total = loaded.info.splits[split].num_examples if loaded.info.splits else None
-        return Source(_undecoded(loaded), total, name, None, config, split)
+        return Source(_rows_of(loaded), total, name, None, config, split)
     loaded = _load(name, config, split, streaming=False)
-    return Source(_undecoded(loaded), len(loaded), name, _hub_revision(loaded), config, split)
+    return Source(_rows_of(loaded), len(loaded), name, _hub_revision(loaded), config, split)
 
 
 def is_release(path: Path) -> bool:
@@ -99,7 +111,10 @@ def is_built(path: Path) -> bool:
 
 def _open_release(release: Release, name: str, config: str, split: str, on_error: str) -> Source:
     total = len(release.names(split))
-    rows = release.rows(split, config, masks=False, on_error=on_error)
+
+    def rows(photos: bool, masks: bool) -> Iterator[Row]:
+        return release.rows(split, config, photos=photos, masks=masks, on_error=on_error)
+
     return Source(rows, total, name, None, config, split, release.skipped)
 
 
@@ -122,15 +137,23 @@ def _open_loaded(dataset: Any, config: str) -> Source:
         )
     total = len(dataset) if isinstance(dataset, datasets.Dataset) else None
     name = dataset.info.dataset_name or type(dataset).__name__
-    return Source(_undecoded(dataset), total, name, _hub_revision(dataset), config, str(dataset.split or "unknown"))
+    return Source(_rows_of(dataset), total, name, _hub_revision(dataset), config, str(dataset.split or "unknown"))
 
 
-def _undecoded(dataset: Any) -> Iterator[Row]:
+def _rows_of(dataset: Any) -> Callable[[bool, bool], Iterator[Row]]:
     """Rows with the photo's own bytes: `datasets` would turn and decode it without a look at its masks."""
     dataset = dataset.with_format(None)
     if dataset.features and isinstance(dataset.features.get("image"), datasets.Image):
         dataset = dataset.cast_column("image", datasets.Image(decode=False))
-    yield from dataset
+
+    def rows(photos: bool, masks: bool) -> Iterator[Row]:
+        if photos:
+            yield from dataset
+            return
+        for row in dataset.remove_columns("image"):
+            yield row | {"image": None}
+
+    return rows
 
 
 def _hub_revision(dataset: Any) -> str | None:

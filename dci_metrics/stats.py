@@ -150,7 +150,9 @@ def _count_loaded(dataset: str, tokenizer: Tokenizer | None) -> dict[str, SplitS
         splits = list(dci.SPLITS)
     found = {}
     for split in splits:
-        full, sdci = (count(sources.open_source(dataset, config, split).rows, tokenizer) for config in COLUMNS)
+        full, sdci = (
+            count(sources.open_source(dataset, config, split).read(photos=False), tokenizer) for config in COLUMNS
+        )
         found[split] = SplitStats(full.full, sdci.sdci)
     return found
 

@@ -7,14 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import PIL.Image
 import PIL.ImageOps
 
 import dci
 from dci import DCIError, Row
 from dci_metrics.tasks import Task
+
+Crop = Literal["box", "masked"]
+"""How a subcrop is cut out: "box" as the paper does, "masked" with everything outside of its mask greyed."""
 
 COLUMNS = ("image", "image_id", "file_name", "width", "height", "entries", "left_out")
 """What scoring needs of a row."""
@@ -47,6 +51,7 @@ class Entry:
         captions: All summaries, in the release's order.
         negatives: Of all kinds, in the release's order.
         left_out: The tests of `dci.TESTS` that its photo is out of, and why.
+        rle: The mask, where the row has it.
     """
 
     image_id: str
@@ -56,6 +61,7 @@ class Entry:
     captions: tuple[str, ...]
     negatives: tuple[Negative, ...]
     left_out: Mapping[str, str]
+    rle: Mapping[str, Any] | None = None
 
     @property
     def first_swap(self) -> str | None:
@@ -68,7 +74,7 @@ class Entry:
 
     def negative(self, task: Task) -> str | None:
         """The caption that is wrong in a test, where the test has one."""
-        if task.kind == "scm":
+        if not task.has_negative:
             return None
         return self.hardest_negative if task.negative == "hardest" else self.first_swap
 
@@ -149,10 +155,32 @@ class Photo:
             )
         return photo
 
-    def crops(self, entries: Sequence[Entry]) -> list[PIL.Image.Image]:
-        """The subcrops of the given entries, from one decoding of the photo."""
+    def crops(self, entries: Sequence[Entry], crop: Crop = "box") -> list[PIL.Image.Image]:
+        """The subcrops of the given entries, from one decoding of the photo.
+
+        Args:
+            entries: Some of the photo's.
+            crop: "box", or "masked" to grey what is outside of each mask; the photo itself has no mask.
+
+        Raises:
+            DCIError: If the photo cannot be used, or masks are asked for and the row has none.
+        """
         photo = self.open()
-        return [photo.crop(entry.crop_xyxy) for entry in entries]
+        if crop == "box":
+            return [photo.crop(entry.crop_xyxy) for entry in entries]
+        return [self._masked(photo, entry).crop(entry.crop_xyxy) for entry in entries]
+
+    def _masked(self, photo: PIL.Image.Image, entry: Entry) -> PIL.Image.Image:
+        if entry.mask_id == dci.PHOTO:
+            return photo
+        if entry.rle is None:
+            raise DCIError(f"{self.image_id}: field `entries`: {entry.key} has no `rle` to grey the rest by")
+        mask = dci.decode_mask(dict(entry.rle))
+        if mask.shape != (self.height, self.width):
+            raise DCIError(f"{self.image_id}: field `entries`: the mask of {entry.key} is not of the photo's size")
+        pixels = np.asarray(photo)
+        # A third of the contrast around a middle grey, as the original's code does when it is asked for masks.
+        return PIL.Image.fromarray(np.where(mask[..., None], pixels, pixels // 3 + 84))
 
     def check(self, tasks: Iterable[Task]) -> None:
         """Look for the negatives that tests need: where one is missing, the paper leaves the photo out of the test.
@@ -162,7 +190,7 @@ class Photo:
         """
         for task in tasks:
             for entry in self.entries:
-                if task.kind == "neg" and task.takes(entry) and entry.negative(task) is None:
+                if task.has_negative and task.takes(entry) and entry.negative(task) is None:
                     raise DCIError(
                         f"{self.image_id}: field `entries`: {entry.key} has no negative for {task.key}; add it, or the "
                         f"test {task.rule!r} to the row's `left_out`"
@@ -226,6 +254,7 @@ def _read_entry(cell: Mapping[str, Any], image_id: str, left_out: Mapping[str, s
         captions=_texts(cell["captions"]),
         negatives=tuple(_read_negative(negative) for negative in cell["negatives"]),
         left_out=left_out,
+        rle=cell.get("rle"),
     )
 
 

@@ -19,11 +19,11 @@ from release_maker import mask_entry, photo_annotation, write_release
 
 import dci
 import dci_metrics
-from dci_metrics import benchmark, encoders
+from dci_metrics import benchmark, encoders, encoding
 from dci_metrics.encoders.base import TextLength
 from dci_metrics.hub import folder as hub_folder
 from dci_metrics.results import Result
-from dci_metrics.tasks import TASKS
+from dci_metrics.tasks import PAPER_TASKS, TASKS
 
 REAL_CAPTIONS = Path(__file__).parents[2] / "shared" / "data" / "real_captions.json"
 
@@ -107,7 +107,7 @@ def test_figures_are_the_brute_forces(tmp_path, seed):
     folder = write_awkward_release(tmp_path, seed, photos=4 + seed, spoilt=seed < 2)
     expected = brute_force.score(folder, model, processor)
     result = evaluate(model, folder, processor=processor)
-    assert list(result.scores) == list(brute_force.TESTS) == list(TASKS)
+    assert list(result.scores) == list(brute_force.TESTS) == list(PAPER_TASKS)
     for test, figure in expected.items():
         score = result.scores[test]
         assert outcomes(result, test) == figure.outcomes
@@ -190,7 +190,7 @@ def test_values_intervals_and_chance_belong_together(result):
     for test, score in result.scores.items():
         assert score.value == score.correct / score.n
         assert score.ci95[0] <= score.value <= score.ci95[1]
-        assert score.chance == TASKS[test].chance(score.n)
+        assert score.chance == TASKS[test].chance(["photo"] * score.n)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -219,9 +219,11 @@ def test_the_order_of_photos_does_not_change_embeddings(rows, clip):
     def embeddings(rows):
         encoder = encoders.load(clip[0], processor=clip[1])
         source = benchmark.open_source(rows)
-        found = benchmark._encode(source, encoder, list(TASKS.values()), 7, "raise", False, benchmark.Clock())
-        images = {(e.image_id, e.key): embed for e, embed in zip(found.entries, found.image_embeds, strict=True)}
-        return images, {text: found.text_embeds[i] for text, i in found.text_index.items()}
+        settings = encoding.Settings(7, "box", "raise", False)
+        found = encoding.encode(source, encoder, list(TASKS.values()), settings, encoding.Clock())
+        embeds = found.similarity
+        images = {(e.image_id, e.key): embed for e, embed in zip(found.entries, embeds.image_embeds, strict=True)}
+        return images, {text: embeds.text_embeds[i] for text, i in found.text_index.items()}
 
     for one, other in zip(embeddings(rows), embeddings(rows[::-1]), strict=True):
         assert one.keys() == other.keys()
@@ -505,7 +507,7 @@ def test_rows_of_the_other_configuration(release):
 
 def test_options_that_are_not_known(plain, tmp_path):
     for options, message in (
-        ({"tests": ["all"]}, "no test 'all': expected some of all_scm"),
+        ({"tests": ["every"]}, "no test 'every': expected some of all_scm"),
         ({"tests": []}, "no test given"),
         ({"batch_size": 0}, "batch size"),
         ({"on_error": "pass"}, "'pass'"),
@@ -545,7 +547,8 @@ def test_no_entry_for_a_test(plain):
         (lambda n: torch.zeros(n, 4), "not finite or zero"),
         (lambda n: torch.cat([torch.ones(n - 1, 4), torch.zeros(1, 4)]), "not finite or zero"),
         (lambda n: torch.ones(n), r"of shape \(\d+,\); expected"),
-        (lambda n: torch.ones(n, 4, 1), "of shape"),
+        (lambda n: torch.ones(n, 4, 1), "text embeddings of shape"),
+        (lambda n: torch.ones(n, 1, 4, 1), "of shape"),
         (lambda n: torch.ones(n + 1, 4), "of shape"),
         (lambda n: torch.ones(n, 0), "of shape"),
         (lambda n: torch.ones(4), "of shape"),

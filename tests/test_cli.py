@@ -19,13 +19,13 @@ from dci_metrics.results import Result
 
 # Tells on stdout when the first photo is about to be read, then goes on as `dci`.
 EVAL_THAT_TELLS = """
-import dci_metrics.benchmark as benchmark
 import dci_metrics.cli
-original = benchmark._load_ahead
-def telling(*args):
+import dci_metrics.encoding as encoding
+original = encoding.read_photos
+def telling(rows):
     print("reading", flush=True)
-    return original(*args)
-benchmark._load_ahead = telling
+    return original(rows)
+encoding.read_photos = telling
 dci_metrics.cli.main()
 """
 

@@ -7,6 +7,21 @@ import torch
 from dci_metrics import scoring
 
 
+def match_in_groups(images, texts, group_size=8):
+    """SCM of embeddings (n, d) and (n, k, d)."""
+    n, k = texts.shape[:2]
+    similarity = scoring.EmbeddingSimilarity(images, texts.flatten(0, 1))
+    return scoring.match_in_groups(similarity, torch.arange(n), torch.arange(n * k).reshape(n, k), group_size)
+
+
+def beat_negative_embeds(images, texts, negatives):
+    """Neg of embeddings (n, d), (n, k, d) and (n, d)."""
+    n, k = texts.shape[:2]
+    similarity = scoring.EmbeddingSimilarity(images, torch.cat([texts.flatten(0, 1), negatives]))
+    positive = similarity.pairs(torch.arange(n)[:, None], torch.arange(n * k).reshape(n, k))
+    return scoring.beat_negative(positive, similarity.pairs(torch.arange(n), n * k + torch.arange(n)))
+
+
 def loops_match(similarity):
     """Right, and tied with the best rival, of each entry of one group; similarity is [image][entry][caption]."""
     right, tied = [], []
@@ -47,7 +62,7 @@ def test_matching_in_groups(n, k):
     for seed in range(3):
         # Few directions of whole numbers: products are exact, and equal texts are many.
         images, texts = whole((n, 4), seed) - 1, whole((n, k, 4), seed + 100) - 1
-        found = scoring.match_in_groups(images, texts)
+        found = match_in_groups(images, texts)
         right, tied = [], []
         for start in range(0, n, 8):
             group = range(start, min(start + 8, n))
@@ -60,15 +75,15 @@ def test_matching_in_groups(n, k):
 
 def test_other_group_sizes_and_no_entries():
     images, texts = whole((10, 3), 1), whole((10, 1, 3), 2)
-    one = scoring.match_in_groups(images, texts, group_size=1)
+    one = match_in_groups(images, texts, group_size=1)
     assert one.correct.all()
     assert not one.tied.any()
-    all_at_once = scoring.match_in_groups(images, texts, group_size=100)
+    all_at_once = match_in_groups(images, texts, group_size=100)
     within = scoring.match_within_group(torch.einsum("id,jkd->ijk", images, texts))
     assert torch.equal(all_at_once.correct, within.correct)
-    none = scoring.match_in_groups(images[:0], texts[:0])
+    none = match_in_groups(images[:0], texts[:0])
     assert none.correct.shape == none.tied.shape == (0,)
-    none = scoring.beat_negative_embeds(images[:0], texts[:0], images[:0])
+    none = beat_negative_embeds(images[:0], texts[:0], images[:0])
     assert none.correct.shape == none.tied.shape == (0,)
 
 
@@ -80,7 +95,7 @@ def test_negatives(k):
         assert found.correct.tolist() == [min(p) > n for p, n in zip(positive.tolist(), negative.tolist(), strict=True)]
         assert found.tied.tolist() == [min(p) == n for p, n in zip(positive.tolist(), negative.tolist(), strict=True)]
         images, texts, negatives = whole((50, 4), seed), whole((50, k, 4), seed + 1), whole((50, 4), seed + 2)
-        found = scoring.beat_negative_embeds(images, texts, negatives)
+        found = beat_negative_embeds(images, texts, negatives)
         for i in range(50):
             own = min(float(images[i] @ texts[i, c]) for c in range(k))
             other = float(images[i] @ negatives[i])
@@ -95,10 +110,10 @@ def test_the_same_embedding_has_the_same_score_wherever_it_stands(dim, k):
         images = torch.nn.functional.normalize(torch.randn(n, dim, generator=generator), dim=-1)
         text = torch.nn.functional.normalize(torch.randn(dim, generator=generator), dim=-1)
         texts = text.repeat(n, k, 1)
-        matched = scoring.match_in_groups(images, texts)
+        matched = match_in_groups(images, texts)
         assert matched.correct.tolist() == [i % 8 == 0 for i in range(n)]
         assert matched.tied.tolist() == [not (i == n - 1 and n % 8 == 1) for i in range(n)]
-        beaten = scoring.beat_negative_embeds(images, texts, text.repeat(n, 1))
+        beaten = beat_negative_embeds(images, texts, text.repeat(n, 1))
         assert not beaten.correct.any()
         assert beaten.tied.all()
 
@@ -108,7 +123,7 @@ def test_half_precision_is_compared_in_float32():
     # In bfloat16 both products would be 1.
     positive = torch.tensor([[[1.0, 1.0]]], dtype=torch.bfloat16)
     negative = torch.tensor([[1.0, 0.0]], dtype=torch.bfloat16)
-    assert scoring.beat_negative_embeds(images, positive, negative).correct.all()
+    assert beat_negative_embeds(images, positive, negative).correct.all()
 
 
 def test_shapes_that_do_not_fit():

@@ -101,7 +101,9 @@ def test_dataset_loaded_by_config(release, tmp_path, monkeypatch):
     build(release, tmp_path / "dci")
     monkeypatch.setattr(stats.sources, "is_built", lambda path: False)
     monkeypatch.setattr(
-        stats.sources, "open_source", lambda _, config, split: SimpleNamespace(rows=rows(release, split, config))
+        stats.sources,
+        "open_source",
+        lambda _, config, split: SimpleNamespace(read=lambda photos: rows(release, split, config)),
     )
     wanted = {split: stats.count(rows(release, split)) for split in dci.SPLITS}
     assert stats.count_dataset(str(tmp_path / "dci")) == wanted

@@ -13,11 +13,23 @@ class DualEncoder(Protocol):
     """A model whose images and texts meet in one space, compared by cosine."""
 
     def encode_images(self, images: Sequence[PIL.Image.Image]) -> torch.Tensor:
-        """Embed RGB images of any size; gives (n, d), normalised or not."""
+        """Embed RGB images of any size; gives (n, d), normalised or not.
+
+        A model that sees several vectors in an image gives (n, q, d); the one nearest to a text counts.
+        """
         ...
 
     def encode_texts(self, texts: Sequence[str]) -> torch.Tensor:
         """Embed texts, cut to the model's limit; gives (n, d), normalised or not."""
+        ...
+
+
+@runtime_checkable
+class PairScorer(Protocol):
+    """A model that looks at an image and a text together, and has no embeddings to compare."""
+
+    def score(self, images: Sequence[PIL.Image.Image], texts: Sequence[str]) -> torch.Tensor:
+        """Score every image against every text; gives (len(images), len(texts)), higher for a better match."""
         ...
 
 
