@@ -120,9 +120,18 @@ def evaluate(
     dataset: DatasetOption,
     split: SplitOption = "test",
     tests: Annotated[
-        str | None, typer.Option("--tests", help="Some of the tests, with commas: all_scm,hard_negs.")
+        str | None,
+        typer.Option(
+            "--tests", help="Some of the tests, with commas (all_scm,hard_negs), or all; by default the paper's."
+        ),
     ] = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images, and texts, at once.")] = 64,
+    batch_size: Annotated[
+        int | None,
+        typer.Option("--batch-size", min=1, help="Images, and texts, at once; by default as suits the device."),
+    ] = None,
+    crop: Annotated[
+        str, typer.Option("--crop", help="box (the paper's), or masked: what is outside of the mask is greyed.")
+    ] = "box",
     device: Annotated[str, typer.Option("--device", help="cpu, cuda, ...; auto takes a GPU where there is one.")] = (
         "auto"
     ),
@@ -147,6 +156,7 @@ def evaluate(
         split=split,
         tests=[test.strip() for test in tests.split(",")] if tests is not None else None,
         batch_size=batch_size,
+        crop=crop,  # type: ignore[arg-type]  # checked where it is used
         device=device,
         dtype=dtype,
         on_error=on_error.value,

@@ -547,7 +547,7 @@ def test_no_entry_for_a_test(plain):
         (lambda n: torch.zeros(n, 4), "not finite or zero"),
         (lambda n: torch.cat([torch.ones(n - 1, 4), torch.zeros(1, 4)]), "not finite or zero"),
         (lambda n: torch.ones(n), r"of shape \(\d+,\); expected"),
-        (lambda n: torch.ones(n, 4, 1), "text embeddings of shape"),
+        (lambda n: torch.ones(n, 4, 1), "image embeddings of 1; text .* numbers|text embeddings of shape"),
         (lambda n: torch.ones(n, 1, 4, 1), "of shape"),
         (lambda n: torch.ones(n + 1, 4), "of shape"),
         (lambda n: torch.ones(n, 0), "of shape"),
