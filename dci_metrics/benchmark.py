@@ -29,6 +29,7 @@ def evaluate(
     batch_size: int | None = None,
     device: str = "auto",
     dtype: str = "float32",
+    trust_remote_code: bool = False,
     crop: Crop = "box",
     on_error: str = "raise",
     seed: int = 0,
@@ -49,6 +50,7 @@ def evaluate(
         batch_size: Images, and texts, encoded at once; None for what suits the model's device.
         device: Of a model given by name: "auto", "cpu", "cuda", ...
         dtype: Of a model given by name: "float32", "bfloat16" or "float16". Scores are compared in float32.
+        trust_remote_code: Whether to run code that a model given by name brings along.
         crop: "box" as the paper cuts subcrops out, or "masked" with everything outside of the mask greyed.
         on_error: "raise", or "skip" to leave out photos that are missing or broken; they stand in the result.
         seed: Of the intervals' resampling.
@@ -69,7 +71,7 @@ def evaluate(
     clock = Clock()
     # A mistyped dataset or split is found before a model of some gigabytes is read.
     source = open_source(dataset, "sdci", split, on_error)
-    encoder = encoders.load(model, processor=processor, device=device, dtype=dtype)
+    encoder = encoders.load(model, processor=processor, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
     how = Settings(batch_size or _default_batch_size(encoder), crop, on_error, progress)
     if isinstance(encoder, PairScorer):
         encoded = pairs.score_pairs(source, encoder, wanted, how, clock, lambda *found: _run(wanted, *found))

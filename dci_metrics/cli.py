@@ -136,6 +136,9 @@ def evaluate(
         "auto"
     ),
     dtype: Annotated[str, typer.Option("--dtype", help="float32, bfloat16 or float16.")] = "float32",
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that the model brings along.")
+    ] = False,
     seed: Annotated[int, typer.Option("--seed", help="Of the intervals' resampling.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Result file to write.")] = None,
     on_error: OnErrorOption = OnError.RAISE,
@@ -156,6 +159,7 @@ def evaluate(
         split=split,
         tests=[test.strip() for test in tests.split(",")] if tests is not None else None,
         batch_size=batch_size,
+        trust_remote_code=trust_remote_code,
         crop=crop,  # type: ignore[arg-type]  # checked where it is used
         device=device,
         dtype=dtype,

@@ -1,16 +1,22 @@
 """Dual encoders of transformers: one class for all, from which a family differs only where it must."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import PIL.Image
 import torch
+from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from dci import DCIError
 from dci_metrics.encoders.base import ModelInfo, TextLength
 
 FAMILIES: dict[str, type["HuggingFaceEncoder"]] = {}
-"""The class of each `config.model_type`; filled by the family modules as they are imported."""
+"""The class of each `config.model_type`, and of each architecture that has one of its own; filled by the family
+modules as they are imported."""
+
+Inputs = dict[str, torch.Tensor]
+"""What a tower takes, by name: `pixel_values`, `input_ids`, `attention_mask`, ..."""
 
 
 class HuggingFaceEncoder:
@@ -29,17 +35,23 @@ class HuggingFaceEncoder:
     """
 
     model_types: ClassVar[tuple[str, ...]] = ()
-    padding: ClassVar[str] = "longest"
-    """How the text tower was trained to be padded: "longest" where padding is masked, "max_length" where it is seen."""
+    architectures: ClassVar[tuple[str, ...]] = ()
+    """Classes of transformers that embed in another way than the rest of their model type; loaded as what they are."""
+    model_parts: ClassVar[tuple[str, ...]] = ("get_image_features", "get_text_features")
+    """What the model must have."""
+    image_options: ClassVar[Mapping[str, Any]] = {}
+    """Arguments of the image processor."""
 
     def __init_subclass__(cls) -> None:
-        FAMILIES.update(dict.fromkeys(cls.model_types, cls))
+        FAMILIES.update(dict.fromkeys((*cls.model_types, *cls.architectures), cls))
 
     def __init__(self, model: Any, processor: Any, model_id: str) -> None:
-        _check_parts(model, processor, model_id)
+        _check_parts(model, self.model_parts, processor, model_id)
         self.model = model.eval()
         self.tokenizer = processor.tokenizer
         self.image_processor = processor.image_processor
+        self.text_options: dict[str, Any] = dict(getattr(processor, "text_kwargs", None) or {})
+        self.positions = self._positions()
         # Keeps transformers from warning of a long text; what is cut is counted and stands in the result.
         self.tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
         self.info = ModelInfo(
@@ -49,33 +61,45 @@ class HuggingFaceEncoder:
             parameters=sum(p.numel() for p in model.parameters()),
             text_limit=self.text_limit,
             image_size=self.image_size,
-            image_backend="pil" if type(self.image_processor).__name__.endswith("Pil") else "torchvision",
+            image_backend=_backend(self.image_processor),
             dtype=str(model.dtype).removeprefix("torch."),
             device=str(model.device),
         )
 
     @property
-    def text_limit(self) -> int:
-        """Tokens that the text tower can read, special tokens counted."""
-        config = self.model.config.get_text_config()
-        return min(int(config.max_position_embeddings), int(self.tokenizer.model_max_length))
+    def text_limit(self) -> int | None:
+        """Tokens that the text tower can read, special tokens counted; None where nothing in the checkpoint tells."""
+        limits = (self.positions, self.tokenizer.model_max_length, self.text_options.get("max_length"))
+        return min((int(limit) for limit in limits if limit is not None and limit < LARGE_INTEGER), default=None)
 
     @property
-    def image_size(self) -> int:
-        """Side in pixels of what the image tower sees."""
-        return int(self.model.config.vision_config.image_size)
+    def padding(self) -> str:
+        """How texts are padded: "longest" where the padding is masked, "max_length" where the text tower sees it."""
+        masked = "attention_mask" in self.tokenizer.model_input_names
+        whole = self.text_options.get("padding") == "max_length" or not masked
+        return "max_length" if whole and self.text_limit is not None else "longest"
 
-    def prepare_images(self, images: Sequence[PIL.Image.Image]) -> Sequence[torch.Tensor]:
-        """Preprocess images as the checkpoint's processor says; gives (3, h, w) tensors."""
-        pixels = self.image_processor(list(images), return_tensors="pt")["pixel_values"]
-        return list(pixels)
+    @property
+    def image_size(self) -> int | None:
+        """Side in pixels of the square that the image tower sees; None where it sees something else."""
+        pixels = self.prepare_images([PIL.Image.new("RGB", (64, 64))])[0]["pixel_values"]
+        return int(pixels.shape[-1]) if pixels.dim() == 3 and pixels.shape[-1] == pixels.shape[-2] else None
+
+    def prepare_images(self, images: Sequence[PIL.Image.Image]) -> Sequence[Inputs]:
+        """Preprocess images as the checkpoint's processor says; gives the image tower's inputs for each."""
+        # One by one: a processor that keeps each image's shape cannot give several as one tensor.
+        found = (self.image_processor([image], return_tensors="pt", **self.image_options) for image in images)
+        return [{name: values[0] for name, values in one.items()} for one in found]
 
     @torch.inference_mode()
-    def encode_prepared(self, prepared: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Embed preprocessed images; gives (n, d), not normalised."""
-        pixels = torch.stack(list(prepared)).to(self.model.device, self.model.dtype)
-        embeds: torch.Tensor = self.model.get_image_features(pixel_values=pixels).pooler_output
-        return embeds
+    def encode_prepared(self, prepared: Sequence[Inputs]) -> torch.Tensor:
+        """Embed preprocessed images; gives (n, d), not normalised.
+
+        Raises:
+            DCIError: If they differ in size.
+        """
+        batch = {name: self._stacked([item[name] for item in prepared]) for name in prepared[0]}
+        return self.image_features(batch)
 
     def encode_images(self, images: Sequence[PIL.Image.Image]) -> torch.Tensor:
         """Embed RGB images of any size; gives (n, d), not normalised."""
@@ -84,24 +108,89 @@ class HuggingFaceEncoder:
     @torch.inference_mode()
     def encode_texts(self, texts: Sequence[str]) -> torch.Tensor:
         """Embed texts, cut to the model's limit with the end token kept; gives (n, d), not normalised."""
+        limit = self.text_limit
         tokens = self.tokenizer(
-            list(texts), padding=self.padding, truncation=True, max_length=self.text_limit, return_tensors="pt"
+            self.as_trained(texts),
+            padding=self.padding,
+            truncation=limit is not None,
+            max_length=limit,
+            return_tensors="pt",
         )
-        inputs = {name: tokens[name].to(self.model.device) for name in ("input_ids", "attention_mask")}
-        embeds: torch.Tensor = self.model.get_text_features(**inputs).pooler_output
-        return embeds
+        return self.text_features({name: values.to(self.model.device) for name, values in tokens.items()})
 
     def text_lengths(self, texts: Sequence[str]) -> list[TextLength]:
         """Tokens of each text after cutting, and how many were cut off."""
-        ids = self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
-        return [TextLength(min(len(i), self.text_limit), max(0, len(i) - self.text_limit)) for i in ids]
+        counts = [len(ids) for ids in self.tokenizer(self.as_trained(texts), verbose=False)["input_ids"]]
+        limit = self.text_limit
+        return [TextLength(n, 0) if limit is None else TextLength(min(n, limit), max(0, n - limit)) for n in counts]
+
+    # What a family may do differently
+
+    @property
+    def text_config(self) -> Any:
+        """The part of the model's config that tells of the text tower."""
+        return self.model.config.get_text_config()
+
+    def as_trained(self, texts: Sequence[str]) -> list[str]:
+        """Texts with all done to them that the model was trained on and its tokenizer leaves undone."""
+        return list(texts)
+
+    def image_features(self, inputs: Inputs) -> torch.Tensor:
+        """Embed a batch of images; gives (n, d)."""
+        return pooled(self.model.get_image_features(**accepted(self.model.get_image_features, inputs)))
+
+    def text_features(self, inputs: Inputs) -> torch.Tensor:
+        """Embed a batch of texts; gives (n, d)."""
+        return pooled(self.model.get_text_features(**accepted(self.model.get_text_features, inputs)))
+
+    def _positions(self) -> int | None:
+        """How many tokens have a position in the text tower; None where positions are not counted."""
+        count = getattr(self.text_config, "max_position_embeddings", None)
+        if count is None:
+            return None
+        # As in RoBERTa, where there is a row for the padding, it and those before it stand for no token.
+        rows = [
+            module.padding_idx + 1
+            for name, module in self.model.named_modules()
+            if isinstance(module, torch.nn.Embedding)
+            and "position" in name
+            and module.num_embeddings == count
+            and module.padding_idx is not None
+        ]
+        return int(count) - max(rows, default=0)
+
+    def _stacked(self, values: Sequence[torch.Tensor]) -> torch.Tensor:
+        shapes = sorted({tuple(value.shape) for value in values})
+        if len(shapes) > 1:
+            raise DCIError(
+                f"{self.info.id}: its image processor gives images of different sizes, such as {shapes[0]} and "
+                f"{shapes[1]}; expected one size (crop_size or size in its preprocessor_config.json)"
+            )
+        batch = torch.stack(list(values)).to(self.model.device)
+        # Masks and shapes keep their type.
+        return batch.to(self.model.dtype) if batch.is_floating_point() else batch
 
 
-def _check_parts(model: Any, processor: Any, model_id: str) -> None:
-    for owner, parts in (
-        (model, ("get_image_features", "get_text_features")),
-        (processor, ("tokenizer", "image_processor")),
-    ):
+def accepted(function: Callable[..., Any], inputs: Inputs) -> Inputs:
+    """Those inputs that a function names, or all if it names none: tokenizers may give more than a tower takes."""
+    named = inspect.signature(function).parameters
+    return {name: value for name, value in inputs.items() if name in named} or inputs
+
+
+def pooled(output: Any) -> torch.Tensor:
+    """The embedding in what `get_*_features` gives: before transformers 5, and in models' own code, a plain tensor."""
+    embeds: torch.Tensor = output if isinstance(output, torch.Tensor) else output.pooler_output
+    return embeds
+
+
+def _backend(image_processor: Any) -> str | None:
+    """What resizes: transformers' own processors tell by their base class."""
+    bases = {base.__name__ for base in type(image_processor).__mro__}
+    return "pil" if "PilBackend" in bases else "torchvision" if "TorchvisionBackend" in bases else None
+
+
+def _check_parts(model: Any, model_parts: Sequence[str], processor: Any, model_id: str) -> None:
+    for owner, parts in ((model, model_parts), (processor, ("tokenizer", "image_processor"))):
         for part in parts:
             if not hasattr(owner, part):
                 raise DCIError(

@@ -85,7 +85,7 @@ def test_thin_crops_keep_their_channels(encoder, direct):
     """A crop 1 or 3 pixels high, or wide, could be taken for one with its channels first."""
     for size in ((1, 1), (9, 3), (3, 9), (3, 3), (1, 1000), (1000, 1)):
         red = PIL.Image.new("RGB", size, (255, 0, 0))
-        pixels = encoder.prepare_images([red])[0]
+        pixels = encoder.prepare_images([red])[0]["pixel_values"]
         assert pixels.shape == (3, 32, 32)
         mean, std = direct[1].image_processor.image_mean, direct[1].image_processor.image_std
         expected = [(value - m) / s for value, m, s in zip((1, 0, 0), mean, std, strict=True)]
