@@ -1,68 +1,25 @@
-"""One pass over a dataset's photos, and what a dual encoder makes of them.
-
-Each photo is decoded once, in threads that run ahead of the encoder; each subcrop and each distinct text is encoded
-once for all tests together.
-"""
+"""What a dual encoder makes of a dataset: each subcrop and each distinct text is encoded once for all tests."""
 
 import hashlib
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
-import dci
 from dci import DCIError
+from dci_metrics.cache import EmbeddingCache
+from dci_metrics.distributed import World
 from dci_metrics.encoders.base import DualEncoder, MeasuresTexts, Prepares, TextLength
 from dci_metrics.scoring import EmbeddingSimilarity, Similarity
-from dci_metrics.sources import Source
-from dci_metrics.subcrops import Crop, Entry, Photo, read_photos
+from dci_metrics.sources import Share, Source
+from dci_metrics.subcrops import Entry
 from dci_metrics.tasks import Task
+from dci_metrics.walk import Clock, Record, Settings, Walk, bar, fingerprint, why_empty
 
-LOADERS = 2
-"""Threads that decode, crop and preprocess ahead of the encoder; PIL works outside of Python's lock."""
-
-PHOTOS_AHEAD = 4
-"""Photos that may wait for the encoder; bounds memory whatever the size of the data."""
-
-
-@dataclass
-class Clock:
-    """Seconds by stage."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Add what happens inside to a stage."""
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a dataset is walked and encoded.
-
-    Attributes:
-        batch_size: Images, and texts, at once.
-        crop: "box" cuts the subcrop out as the paper does, "masked" also greys what is outside of the mask.
-        on_error: "raise", or "skip" to leave out photos that are missing or broken.
-        progress: Whether bars are shown on a terminal.
-    """
-
-    batch_size: int
-    crop: Crop
-    on_error: str
-    progress: bool
+T = TypeVar("T")
 
 
 @dataclass
@@ -76,6 +33,7 @@ class Encoded:
         text_lengths: Of each distinct text; None when the model does not tell.
         left_out: (image_id, test of `dci.TESTS`, reason) of photos that are not in a test.
         fingerprint: Of the data that was scored.
+        images: How many different ones the entries have.
     """
 
     entries: list[Entry]
@@ -84,39 +42,116 @@ class Encoded:
     text_lengths: list[TextLength] | None
     left_out: list[tuple[str, str, str]]
     fingerprint: str
+    images: int
 
 
-def encode(source: Source, encoder: DualEncoder, wanted: Sequence[Task], settings: Settings, clock: Clock) -> Encoded:
+@dataclass(frozen=True)
+class Caches:
+    """Embeddings kept from earlier runs of the same model: of images and of texts."""
+
+    images: EmbeddingCache
+    texts: EmbeddingCache
+
+    def flush(self) -> None:
+        """Write what was added."""
+        self.images.flush()
+        self.texts.flush()
+
+
+def encode(
+    source: Source,
+    encoder: DualEncoder,
+    wanted: Sequence[Task],
+    settings: Settings,
+    clock: Clock,
+    world: World,
+    caches: Caches | None = None,
+) -> Encoded:
     """Embed all images and texts that the wanted tests need.
+
+    Args:
+        source: The rows.
+        encoder: The model.
+        wanted: The tests.
+        settings: Of the run.
+        clock: Told what took how long.
+        world: The processes that share the work; each of them gets the whole outcome.
+        caches: Embeddings of earlier runs, and where those of this one are kept; written even when it is interrupted.
 
     Raises:
         DCIError: If a photo cannot be used (unless `on_error` is "skip"), no entry is left, or the model's embeddings
             are not as they must be.
     """
+    try:
+        share = attempt(lambda: _encode_photos(source, encoder, wanted, settings, clock, world, caches))
+        with clock.stage("gather"):
+            records = sorted(chain.from_iterable(world.gather(share)), key=lambda record: record.place)
+        entries = [entry for record in records for entry in record.entries]
+        left_out = [out for record in records for out in record.left_out]
+        if not entries:
+            raise DCIError(why_empty(source, wanted, left_out, bool(records)))
+        with clock.stage("texts"):
+            text_index = index_texts(entries, wanted)
+            text_embeds, lengths = _encode_texts(list(text_index), encoder, settings, world, caches)
+    finally:
+        if caches is not None:
+            caches.flush()
+    embeds = [record.embeds for record in records if record.entries]
+    _check_sizes(image=embeds, text=[text_embeds])
+    similarity = EmbeddingSimilarity(torch.cat(embeds), text_embeds)
+    images = len({key for record in records for key in record.keys})
+    return Encoded(entries, text_index, similarity, lengths, left_out, fingerprint(records), images)
+
+
+def _encode_photos(
+    source: Source,
+    encoder: DualEncoder,
+    wanted: Sequence[Task],
+    settings: Settings,
+    clock: Clock,
+    world: World,
+    caches: Caches | None,
+) -> list[Record]:
+    """Embed the images of this process's photos."""
+    cache = caches.images if caches is not None else None
     prepare = encoder.prepare_images if isinstance(encoder, Prepares) else None
-    walk = Walk(source, wanted, settings, clock, prepare)
-    embeds: list[Tensor] = []
-    waiting: list[Any] = []
+    share = Share(world.rank, world.size)
+    walk = Walk(source, wanted, settings, clock, prepare, frozenset() if cache is None else cache, share)
+    keys: list[list[str]] = []
+    waiting: list[tuple[str, Any]] = []
+    found: dict[str, Tensor] = {}
 
     def encode_images(count: int) -> None:
         with clock.stage("images"):
-            batch, waiting[:] = waiting[:count], waiting[count:]
-            found = encoder.encode_prepared(batch) if isinstance(encoder, Prepares) else encoder.encode_images(batch)
-            embeds.append(normalised(found, len(batch), "image"))
+            taken, waiting[:] = waiting[:count], waiting[count:]
+            batch = [crop for _, crop in taken]
+            given = encoder.encode_prepared(batch) if isinstance(encoder, Prepares) else encoder.encode_images(batch)
+            embeds = normalised(given, len(batch), "image")
+            found.update(zip((key for key, _ in taken), embeds, strict=True))
+            if cache is not None:
+                cache.add([key for key, _ in taken], embeds)
 
     for loaded in walk:
-        waiting += loaded.crops
+        keys.append(loaded.keys)
+        waiting += zip(loaded.todo, loaded.crops, strict=True)
         while len(waiting) >= settings.batch_size:
             encode_images(settings.batch_size)
     if waiting:
         encode_images(len(waiting))
-    walk.refuse_empty()
-    with clock.stage("texts"):
-        text_index = index_texts(walk.entries, wanted)
-        text_embeds, lengths = _encode_texts(list(text_index), encoder, settings)
-    _check_sizes(image=embeds, text=[text_embeds])
-    similarity = EmbeddingSimilarity(torch.cat(embeds), text_embeds)
-    return Encoded(walk.entries, text_index, similarity, lengths, walk.left_out, walk.fingerprint)
+    usable = [record for record in walk.records if record.entries]
+    for record, names in zip(usable, keys, strict=True):
+        vectors = [found[name] if name in found or cache is None else cache[name] for name in names]
+        _check_sizes(image=[vector[None] for vector in vectors])
+        record.keys, record.embeds = names, torch.stack(vectors)
+    return walk.records
+
+
+def attempt(work: Callable[[], T]) -> T | DCIError:
+    """What some work gives, or its error: the other processes must hear of it before it is raised."""
+    try:
+        return work()
+    except DCIError as error:
+        return error
 
 
 def index_texts(entries: Sequence[Entry], wanted: Sequence[Task]) -> dict[str, int]:
@@ -125,152 +160,43 @@ def index_texts(entries: Sequence[Entry], wanted: Sequence[Task]) -> dict[str, i
     return {text: i for i, text in enumerate(dict.fromkeys(needed))}
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Photos
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Loaded:
-    """What a loading thread hands over: a photo with its crops ready for the model, or what is wrong with it."""
-
-    photo: Photo
-    digest: bytes = b""
-    entries: list[Entry] = field(default_factory=list)
-    crops: Sequence[Any] = ()
-    error: DCIError | None = None
-
-
-class Walk:
-    """One pass over the photos, in the data's order; broken ones are an error, or are left out and listed.
-
-    Args:
-        source: The rows.
-        wanted: The tests; entries that none of them takes are passed over.
-        settings: Of the run.
-        clock: Told how long the model waited for photos.
-        prepare: Run on the crops of each photo, in the loading threads.
-
-    Attributes:
-        entries: Those of the photos met so far; all of them at the end.
-        left_out: (image_id, test of `dci.TESTS`, reason), likewise.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        wanted: Sequence[Task],
-        settings: Settings,
-        clock: Clock,
-        prepare: Callable[[Sequence[Any]], Sequence[Any]] | None = None,
-    ) -> None:
-        self.source, self.wanted, self.settings, self.clock, self.prepare = source, wanted, settings, clock, prepare
-        self.entries: list[Entry] = []
-        self.left_out: list[tuple[str, str, str]] = []
-        self._photos = 0
-        self._digest = hashlib.sha256()
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash over ids, crops, texts and bytes of the photos met so far."""
-        return self._digest.hexdigest()
-
-    def __iter__(self) -> Iterator[Loaded]:
-        loaded = self._load_ahead()
-        with bar(self.source.total, "photo", self.settings.progress) as shown:
-            while True:
-                with self.clock.stage("wait_for_photos"):
-                    item = next(loaded, None)
-                if item is None:
-                    break
-                shown.update()
-                self._photos += 1
-                photo = item.photo
-                if item.error is not None:
-                    if self.settings.on_error == "raise":
-                        raise item.error
-                    self.left_out += [(photo.image_id, rule, str(item.error)) for rule in dci.TESTS]
-                    continue
-                self.left_out += [(photo.image_id, rule, reason) for rule, reason in photo.left_out.items()]
-                self._digest.update(item.digest)
-                self.entries += item.entries
-                yield item
-        self.left_out += [(s.image_id, rule, s.reason) for s in self.source.skipped for rule in dci.TESTS]
-
-    def _load_ahead(self) -> Iterator[Loaded]:
-        """Decode, crop and prepare in threads, a few photos ahead of the model."""
-
-        def load(photo: Photo) -> Loaded:
-            entries = [entry for entry in photo.entries if any(task.takes(entry) for task in self.wanted)]
-            try:
-                photo.check(self.wanted)
-                crops: Sequence[Any] = photo.crops(entries, self.settings.crop) if entries else ()
-                if entries and self.prepare is not None:
-                    crops = self.prepare(crops)
-                return Loaded(photo, photo.digest(), entries, crops)
-            except DCIError as error:
-                return Loaded(photo, error=error)
-
-        rows = self.source.read(photos=True, masks=self.settings.crop == "masked")
-        yield from _in_order(load, read_photos(rows))
-
-    def refuse_empty(self) -> None:
-        """Raise a DCIError, with the reason, unless there is an entry to score."""
-        if self.entries:
-            return
-        rules = {task.rule for task in self.wanted}
-        out = [(image_id, reason) for image_id, rule, reason in self.left_out if rule in rules]
-        why = "no entry has as many captions as they need" if self._photos else "the dataset is empty"
-        if out:
-            count = len({image_id for image_id, _ in out})
-            why = f"{count} photos are left out, the first one, {out[0][0]}, because: {out[0][1]}"
-        raise DCIError(f"{self.source.id}: no entry of {self.source.split!r} is in the tests; {why}")
-
-
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
-
-
-def _in_order(function: Callable[[_In], _Out], items: Iterator[_In]) -> Iterator[_Out]:
-    with ThreadPoolExecutor(LOADERS) as pool:
-        ahead: deque[Future[_Out]] = deque()
-        try:
-            for item in items:
-                ahead.append(pool.submit(function, item))
-                if len(ahead) > PHOTOS_AHEAD:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
-        finally:
-            for future in ahead:
-                future.cancel()
-
-
-def bar(total: int | None, unit: str, progress: bool) -> "tqdm[NoReturn]":
-    """A progress bar, shown on terminals only: in a log, or in a pipe, it would stand between the messages."""
-    return tqdm(total=total, desc=f"{unit.capitalize()}s", unit=unit, disable=None if progress else True)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Texts, and what a model gives
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-def _encode_texts(texts: list[str], encoder: DualEncoder, settings: Settings) -> tuple[Tensor, list[TextLength] | None]:
+def _encode_texts(
+    texts: list[str], encoder: DualEncoder, settings: Settings, world: World, caches: Caches | None
+) -> tuple[Tensor, list[TextLength] | None]:
     """Embed distinct texts, those of like length together, so that little padding is computed."""
     lengths = encoder.text_lengths(texts) if isinstance(encoder, MeasuresTexts) else None
     size = [length.tokens for length in lengths] if lengths is not None else [len(text) for text in texts]
     order = sorted(range(len(texts)), key=size.__getitem__)
-    parts = []
-    with bar(len(texts), "text", settings.progress) as shown:
-        for start in range(0, len(order), settings.batch_size):
-            batch = [texts[i] for i in order[start : start + settings.batch_size]]
-            parts.append(normalised(encoder.encode_texts(batch), len(batch), "text"))
+    mine = [texts[i] for i in order[world.rank :: world.size]]
+    shares = world.gather(attempt(lambda: _encode_share(mine, encoder, settings, world, caches)))
+    shares = [share for share in shares if len(share)]
+    _check_sizes(text=shares)
+    embeds = torch.empty(len(texts), shares[0].shape[-1])
+    for rank, share in enumerate(shares):
+        embeds[order[rank :: world.size]] = share
+    return embeds, lengths
+
+
+def _encode_share(
+    texts: list[str], encoder: DualEncoder, settings: Settings, world: World, caches: Caches | None
+) -> Tensor:
+    """Embed the texts that this process takes."""
+    known = caches.texts if caches is not None else None
+    keys = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for text in texts]
+    todo = [i for i, key in enumerate(keys) if known is None or key not in known]
+    found: dict[int, Tensor] = {}
+    with bar(len(texts), "text", settings.progress and world.rank == 0) as shown:
+        shown.update(len(texts) - len(todo))
+        for start in range(0, len(todo), settings.batch_size):
+            batch = todo[start : start + settings.batch_size]
+            embeds = normalised(encoder.encode_texts([texts[i] for i in batch]), len(batch), "text")
+            found |= zip(batch, embeds, strict=True)
+            if known is not None:
+                known.add([keys[i] for i in batch], embeds)
             shown.update(len(batch))
-    back = torch.empty(len(order), dtype=torch.long)
-    back[torch.tensor(order)] = torch.arange(len(order))
-    _check_sizes(text=parts)
-    return torch.cat(parts)[back], lengths
+    vectors = [found[i] if i in found or known is None else known[key] for i, key in enumerate(keys)]
+    _check_sizes(text=[vector[None] for vector in vectors])
+    return torch.stack(vectors) if vectors else torch.zeros(0, 0)
 
 
 def normalised(embeds: Any, n: int, what: str) -> Tensor:

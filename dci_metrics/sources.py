@@ -2,13 +2,27 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import datasets
+import pyarrow as pa
 
-from dci import SPLITS, DCIError, Release, Row, Skipped, features
+from dci import SPLITS, DCIError, Release, Row, Skipped, features, image_id_of
 from dci_metrics import sample
+
+
+@dataclass(frozen=True)
+class Share:
+    """Every `of`-th row from number `first` on: what one of several processes reads."""
+
+    first: int = 0
+    of: int = 1
+
+
+Numbered = Iterable[tuple[int, Row]]
+"""Rows with their place in the split."""
 
 
 @dataclass
@@ -16,7 +30,7 @@ class Source:
     """One split of one configuration.
 
     Attributes:
-        open_rows: Gives the rows from the first one on, with or without photos and decoded masks.
+        open_rows: Gives a share of the rows, with or without photos and decoded masks.
         total: How many there are, where it is known.
         id: Hub id, folder, or the name of a sample.
         revision: Commit on the Hub.
@@ -25,7 +39,7 @@ class Source:
         skipped: Photos that were passed over in the last reading; complete when that is at its end.
     """
 
-    open_rows: Callable[[bool, bool], Iterable[Row]]
+    open_rows: Callable[[bool, bool, Share], Numbered]
     total: int | None
     id: str
     revision: str | None
@@ -40,8 +54,12 @@ class Source:
             photos: Whether they are needed; without, `image` may be None.
             masks: Whether masks are needed; without, `rle` may be None.
         """
+        yield from (row for _, row in self.read_share(Share(), photos, masks))
+
+    def read_share(self, share: Share, photos: bool = True, masks: bool = False) -> Iterator[tuple[int, Row]]:
+        """Some of the rows, each with its place in the split; otherwise as `read`."""
         self.skipped.clear()
-        yield from self.open_rows(photos, masks)
+        yield from self.open_rows(photos, masks, share)
 
 
 def open_source(dataset: Any, config: str = "sdci", split: str = "test", on_error: str = "raise") -> Source:
@@ -73,7 +91,11 @@ def open_source(dataset: Any, config: str = "sdci", split: str = "test", on_erro
         # An iterator is at its end after one reading, and there may be more than one.
         rows = list(dataset) if isinstance(dataset, Iterator) else dataset
         total = len(rows) if isinstance(rows, Sequence) else None
-        return Source(lambda photos, masks: rows, total, type(dataset).__name__, None, config, split)
+
+        def share_of(photos: bool, masks: bool, share: Share) -> Numbered:
+            return islice(enumerate(rows), share.first, None, share.of)
+
+        return Source(share_of, total, type(dataset).__name__, None, config, split)
     raise DCIError(f"expected a dataset's name or folder, or a loaded dataset; got {type(dataset).__name__}")
 
 
@@ -94,9 +116,9 @@ def _open_named(name: str, config: str, split: str, on_error: str) -> Source:
         # Streamed, so that the photos are not copied into a cache to be read once.
         loaded = _load(str(path), config, split, streaming=True)
         total = loaded.info.splits[split].num_examples if loaded.info.splits else None
-        return Source(_rows_of(loaded), total, name, None, config, split)
+        return Source(_rows_of(loaded, name), total, name, None, config, split)
     loaded = _load(name, config, split, streaming=False)
-    return Source(_rows_of(loaded), len(loaded), name, _hub_revision(loaded), config, split)
+    return Source(_rows_of(loaded, name), len(loaded), name, _hub_revision(loaded), config, split)
 
 
 def is_release(path: Path) -> bool:
@@ -112,8 +134,13 @@ def is_built(path: Path) -> bool:
 def _open_release(release: Release, name: str, config: str, split: str, on_error: str) -> Source:
     total = len(release.names(split))
 
-    def rows(photos: bool, masks: bool) -> Iterator[Row]:
-        return release.rows(split, config, photos=photos, masks=masks, on_error=on_error)
+    def rows(photos: bool, masks: bool, share: Share) -> Iterator[tuple[int, Row]]:
+        places = list(enumerate(release.names(split)))[share.first :: share.of]
+        found = release.rows_of([name for _, name in places], config, photos=photos, masks=masks, on_error=on_error)
+        place = iter(places)
+        for row in found:
+            # Photos that were passed over have a place, but no row.
+            yield next(i for i, name in place if image_id_of(name) == row["image_id"]), row
 
     return Source(rows, total, name, None, config, split, release.skipped)
 
@@ -125,7 +152,8 @@ def _load(name: str, config: str, split: str, streaming: bool) -> Any:
     except Exception as error:
         first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         where = "" if Path(name).exists() else "is no folder here, and "
-        raise DCIError(f"{name}: {where}cannot be loaded as a dataset ({config}, {split}): {first}") from error
+        hint = f"; build it with the configuration {config!r}" if "BuilderConfig" in first else ""
+        raise DCIError(f"{name}: {where}cannot be loaded as a dataset ({config}, {split}): {first}{hint}") from error
 
 
 def _open_loaded(dataset: Any, config: str) -> Source:
@@ -137,21 +165,27 @@ def _open_loaded(dataset: Any, config: str) -> Source:
         )
     total = len(dataset) if isinstance(dataset, datasets.Dataset) else None
     name = dataset.info.dataset_name or type(dataset).__name__
-    return Source(_rows_of(dataset), total, name, _hub_revision(dataset), config, str(dataset.split or "unknown"))
+    return Source(_rows_of(dataset, name), total, name, _hub_revision(dataset), config, str(dataset.split or "unknown"))
 
 
-def _rows_of(dataset: Any) -> Callable[[bool, bool], Iterator[Row]]:
+def _rows_of(dataset: Any, name: str) -> Callable[[bool, bool, Share], Numbered]:
     """Rows with the photo's own bytes: `datasets` would turn and decode it without a look at its masks."""
     dataset = dataset.with_format(None)
     if dataset.features and isinstance(dataset.features.get("image"), datasets.Image):
         dataset = dataset.cast_column("image", datasets.Image(decode=False))
 
-    def rows(photos: bool, masks: bool) -> Iterator[Row]:
-        if photos:
-            yield from dataset
-            return
-        for row in dataset.remove_columns("image"):
-            yield row | {"image": None}
+    def rows(photos: bool, masks: bool, share: Share) -> Iterator[tuple[int, Row]]:
+        wanted = dataset if photos else dataset.remove_columns("image")
+        places = count(share.first, share.of)
+        if isinstance(wanted, datasets.Dataset):
+            taken = wanted.shard(share.of, share.first, contiguous=False)
+        else:
+            taken = islice(wanted, share.first, None, share.of)
+        try:
+            for i, row in zip(places, taken, strict=False):
+                yield i, row if photos else row | {"image": None}
+        except (pa.ArrowException, OSError) as error:
+            raise DCIError(f"{name}: its rows cannot be read ({error}); build or download it again") from error
 
     return rows
 

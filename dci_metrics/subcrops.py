@@ -203,10 +203,20 @@ class Photo:
             for e in self.entries
         ]
         text = json.dumps([self.image_id, entries, sorted(self.left_out)], ensure_ascii=False, allow_nan=False)
-        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass") + self.content_hash).digest()
+
+    @cached_property
+    def content_hash(self) -> bytes:
+        """A hash over the photo's bytes."""
         # Pixels stand in for a file that is not there any more; they never agree with it.
-        digest.update(self.content if self.content is not None else b"pixels" + self.open().tobytes())
-        return digest.digest()
+        content = self.content if self.content is not None else b"pixels" + self.open().tobytes()
+        return hashlib.sha256(content).digest()
+
+    def crop_key(self, entry: Entry, crop: Crop) -> str:
+        """A name for what a model sees of an entry: the same pixels have the same one."""
+        mask = dict(entry.rle)["counts"] if crop == "masked" and entry.rle is not None else ""
+        seen = json.dumps([self.width, self.height, entry.crop_xyxy, crop, mask])
+        return hashlib.sha256(self.content_hash + seen.encode()).hexdigest()
 
 
 def read_row(row: Row) -> Photo:

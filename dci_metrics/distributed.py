@@ -1,0 +1,90 @@
+"""Several processes on one dataset: each takes every n-th photo, and all of them end up with the same result.
+
+The processes are those that `accelerate launch`, `torchrun` or `dci eval --num-processes` start, and are known by the
+environment that these set. Only results travel between them, as Python objects over gloo, also on GPUs.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import TypeVar
+
+import torch.distributed as dist
+
+from dci import DCIError
+
+T = TypeVar("T")
+
+
+class World:
+    """The processes of this run.
+
+    Attributes:
+        rank: Number of this one.
+        size: How many there are.
+    """
+
+    def __init__(self) -> None:
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.size = int(os.environ.get("WORLD_SIZE", "1"))
+        # Beside the user's own group, if there is one, which may not carry objects (NCCL has no CPU).
+        self._group = None
+        if self.size > 1:
+            if not dist.is_initialized():
+                dist.init_process_group("gloo")
+            self._group = dist.new_group(backend="gloo")
+
+    def gather(self, value: T | DCIError) -> list[T]:
+        """What all processes give, in their order, in each of them.
+
+        Raises:
+            DCIError: In all of them, if one of them gives an error.
+        """
+        values: list[T | DCIError | None] = [value]
+        if self.size > 1:
+            values = [None] * self.size
+            dist.all_gather_object(values, value, group=self._group)
+        for found in values:
+            if isinstance(found, DCIError):
+                raise found
+        return values  # type: ignore[return-value]
+
+
+def is_main_process() -> bool:
+    """Whether this process is the one that prints and writes."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def launch(command: Sequence[str], processes: int) -> int:
+    """Run `dci` with these arguments in several processes on this machine.
+
+    Returns:
+        0, or the exit code of the first process that failed, after which the others are ended.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    running = []
+    for rank in range(processes):
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(processes)}
+        environment = os.environ | where | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        running.append(subprocess.Popen([sys.executable, "-m", "dci_metrics", *command], env=environment))
+    try:
+        waiting = list(running)
+        while waiting:
+            for process in waiting[:]:
+                try:
+                    code = process.wait(timeout=0.1)
+                except subprocess.TimeoutExpired:
+                    continue
+                waiting.remove(process)
+                if code != 0:
+                    return code
+        return 0
+    finally:
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.wait()
