@@ -1,23 +1,29 @@
 """Models: how one is found and loaded. A family of models is one file here; `load` knows it once the file is there."""
 
+import copy
+import dataclasses
 import importlib
+import os
 import pkgutil
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoProcessor, AutoTokenizer
+from transformers import AutoConfig, AutoImageProcessor, AutoProcessor, AutoTokenizer
 
 from dci import DCIError
 from dci_metrics import sample
+from dci_metrics.encoders import adapters, open_clip, videoless
 from dci_metrics.encoders.base import DualEncoder, ModelInfo, PairScorer
-from dci_metrics.encoders.huggingface import FAMILIES, HuggingFaceEncoder
+from dci_metrics.encoders.huggingface import FAMILIES, HuggingFaceEncoder, HuggingFaceModel, quiet
 
 __all__ = ["DualEncoder", "HuggingFaceEncoder", "ModelInfo", "PairScorer", "describe", "load"]
+
+SCORERS = ("auto", "contrastive", "matching", "vqascore")
+"""How an image is compared with a text; "auto" is contrastive where the model can, or else VQAScore."""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -26,6 +32,8 @@ def load(
     model: Any,
     *,
     processor: Any = None,
+    adapter: str | Path | None = None,
+    scorer: str = "auto",
     device: str = "auto",
     dtype: str = "float32",
     trust_remote_code: bool = False,
@@ -33,30 +41,45 @@ def load(
     """The encoder of a model.
 
     Args:
-        model: A Hub id, a folder, `sample:tiny-clip`, a loaded transformers model, or an object of the user's own
-            with `encode_images` and `encode_texts`, or with `score`, which is given back as it is.
+        model: A Hub id, a folder, `sample:tiny-clip`, one of open_clip (`open_clip:ViT-B-32/laion2b_s34b_b79k`; see
+            `open_clip.py` for the other forms), a loaded transformers model, or an object of the user's own with
+            `encode_images` and `encode_texts`, or with `score`, which is given back as it is.
         processor: Of a loaded model; by default that of the checkpoint it came from.
+        adapter: A PEFT adapter to lay over a transformers model: a folder or a Hub id. It is merged into the weights;
+            of a loaded model, into a copy.
+        scorer: Of a transformers model: "contrastive" compares embeddings, "matching" asks the model's head for
+            image-text matching, "vqascore" asks a generative model and takes how likely its "Yes" is; "auto" is
+            contrastive where the model can, or else VQAScore.
         device: Such as "cpu", "cuda" or "cuda:1"; "auto" takes a GPU where there is one. Of a loaded model nothing
             is changed.
         dtype: "float32" (the paper's), "bfloat16" or "float16"; likewise.
         trust_remote_code: Whether to run code that the model brings along, from the Hub or in its folder.
 
     Raises:
-        DCIError: If the model cannot be found or loaded, or is of no known family.
+        DCIError: If the model cannot be found or loaded, or is of no known family, or the adapter is not one for it.
     """
+    if scorer not in SCORERS:
+        raise DCIError(f"no scorer {scorer!r}: expected one of {', '.join(SCORERS)}")
+    adapter = None if adapter is None else str(adapter)
     if isinstance(model, str | Path):
-        return _from_pretrained(str(model), device, dtype, trust_remote_code)
+        return _from_name(str(model), adapter, scorer, device, dtype, trust_remote_code)
     if isinstance(model, transformers.PreTrainedModel):
         checkpoint = model.config.name_or_path
         name = checkpoint or type(model).__name__
-        family = _family(model.config, [type(model).__name__], name)
+        family = _family(model.config, [type(model).__name__], name, scorer)
         if processor is None and not checkpoint:
             raise DCIError(f"{name}: was not loaded from a checkpoint that has a processor; hand over `processor`")
-        return family(model, processor or _processor(checkpoint, checkpoint, trust_remote_code), name)
+        processor = processor or _processor(checkpoint, checkpoint, trust_remote_code)
+        if adapter is None:
+            return _made(family, model, processor, name)
+        merged, base = adapters.merge(copy.deepcopy(model), adapter)
+        return _made(family, merged, processor, name, adapter, base)
+    if adapter is not None:
+        _refuse_adapter(adapter, f"an object of type {type(model).__name__}")
     if isinstance(model, DualEncoder | PairScorer):
         return model
     raise DCIError(
-        f"expected a model's Hub id or folder, a transformers model, or an object with encode_images and "
+        f"expected a model's Hub id or folder, open_clip:…, a transformers model, or an object with encode_images and "
         f"encode_texts, or with score; got {type(model).__name__}"
     )
 
@@ -67,17 +90,43 @@ def describe(encoder: DualEncoder | PairScorer) -> ModelInfo:
     return info if isinstance(info, ModelInfo) else ModelInfo(id=type(encoder).__name__)
 
 
-def _from_pretrained(name: str, device: str, dtype: str, trust: bool) -> HuggingFaceEncoder:
+def _from_name(
+    name: str, adapter: str | None, scorer: str, device: str, dtype: str, trust: bool
+) -> DualEncoder | PairScorer:
     if dtype not in DTYPES:
         raise DCIError(f"no dtype {dtype!r}: expected one of {', '.join(DTYPES)}")
-    path = str(sample.model_path(name)) if name.startswith("sample:") else name
     place = _device(device)
+    if not open_clip.is_name(name):
+        return _from_pretrained(name, adapter, scorer, place, DTYPES[dtype], trust)
+    if adapter is not None:
+        _refuse_adapter(adapter, "a model of open_clip")
+    if scorer not in ("auto", "contrastive"):
+        raise DCIError(f"{name}: models of open_clip are compared by their embeddings, not by {scorer!r}")
+    return open_clip.load(name, place, DTYPES[dtype], trust)
+
+
+def _refuse_adapter(adapter: str, got: str) -> NoReturn:
+    raise DCIError(f"adapter {adapter}: goes over models of transformers only, got {got}")
+
+
+def _from_pretrained(
+    name: str, adapter: str | None, scorer: str, place: torch.device, dtype: torch.dtype, trust: bool
+) -> DualEncoder | PairScorer:
+    path = str(sample.model_path(name)) if name.startswith("sample:") else name
+    # transformers would load what the adapter's config names, lay it over, and say nothing of either.
+    if (Path(path) / adapters.CONFIG).is_file():
+        raise DCIError(
+            f"{name}: is an adapter's folder; give the model that it was made for, and this folder as --adapter (in "
+            "Python adapter=...)"
+        )
     config = _pretrained(AutoConfig, path, name, trust)
     made_for = config.architectures or []
-    family = _family(config, made_for, name)
-    own = next((getattr(transformers, kind) for kind in made_for if kind in family.architectures), AutoModel)
-    with _quiet():
-        model, report = _pretrained(own, path, name, trust, dtype=DTYPES[dtype], output_loading_info=True)
+    family = _family(config, made_for, name, scorer)
+    own = next((getattr(transformers, kind) for kind in made_for if kind in family.architectures), family.auto_class)
+    with quiet():
+        # An adapter's small changes would be lost in the rounding of anything less than float32.
+        first = dtype if adapter is None else torch.float32
+        model, report = _pretrained(own, path, name, trust, dtype=first, output_loading_info=True)
     missing = sorted(report["missing_keys"])
     if missing:
         # transformers fills what is missing with random weights and goes on.
@@ -85,23 +134,32 @@ def _from_pretrained(name: str, device: str, dtype: str, trust: bool) -> Hugging
             f"{name}: {len(missing)} weights are missing, such as {missing[0]}; the checkpoint is not whole, or was "
             f"made for something else than comparing images with texts (it says: {', '.join(made_for) or 'nothing'})"
         )
-    return family(model.to(place), _processor(path, name, trust), name)
+    if adapter is None:
+        return _made(family, model.to(place), _processor(path, name, trust), name)
+    model, base = adapters.merge(model, adapter)
+    return _made(family, model.to(place, dtype), _processor(path, name, trust), name, adapter, base)
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps transformers from listing the weights of other heads; those that are missing are looked at here."""
-    verbosity = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        transformers.logging.set_verbosity(verbosity)
+def _made(
+    family: type[HuggingFaceModel],
+    model: Any,
+    processor: Any,
+    name: str,
+    adapter: str | None = None,
+    adapter_base: str | None = None,
+) -> DualEncoder | PairScorer:
+    made: Any = family(model, processor, name)
+    if adapter is not None:
+        made.info = dataclasses.replace(made.info, adapter=adapter, adapter_base=adapter_base)
+    found: DualEncoder | PairScorer = made
+    return found
 
 
 def _processor(path: str, name: str, trust: bool) -> Any:
     # With torchvision, transformers would resize by it, which differs slightly from the paper's PIL.
-    found = _pretrained(AutoProcessor, path, name, trust, backend="pil")
+    with videoless.left_out():
+        found = _pretrained(AutoProcessor, path, name, trust, backend="pil")
+    found = videoless.settled(found)
     if hasattr(found, "tokenizer") and hasattr(found, "image_processor"):
         return found
     # No class of processor is known for this model; its parts lie beside each other.
@@ -128,29 +186,36 @@ def _pretrained(kind: Any, path: str, name: str, trust: bool, **options: Any) ->
         where = "is no folder here, and " if not Path(path).exists() else ""
         raise DCIError(
             f"{name}: {where}cannot be loaded as a model: {first} "
-            "(expected a folder with config.json, weights and processor, or the id of such a model on the Hub)"
+            "(expected a folder with config.json, weights and processor, the id of such a model on the Hub, or "
+            "open_clip:…)"
         ) from error
 
 
-def _family(config: Any, architectures: Iterable[str], name: str) -> type[HuggingFaceEncoder]:
+def _family(config: Any, architectures: Iterable[str], name: str, scorer: str) -> type[HuggingFaceModel]:
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
-    for key in (*architectures, config.model_type):
-        if key in FAMILIES:
-            return FAMILIES[key]
-    if not type(config).__module__.startswith("transformers."):
+    wanted = ("contrastive", "vqascore") if scorer == "auto" else (scorer,)
+    for way in wanted:
+        for key in (*architectures, config.model_type):
+            if (way, key) in FAMILIES:
+                return FAMILIES[way, key]
+    if not type(config).__module__.startswith("transformers.") and "contrastive" in wanted:
         # A model with code of its own: if it has what the general class asks for, that is all there is to know of it.
         return HuggingFaceEncoder
-    known = ", ".join(sorted(FAMILIES))
+    known = ", ".join(sorted(key for way, key in FAMILIES if way == wanted[0]))
     raise DCIError(
-        f"{name}: models of type {config.model_type!r} are not known here (known: {known}); hand over an object "
-        "with encode_images and encode_texts instead"
+        f"{name}: models of type {config.model_type!r} ({', '.join(architectures) or 'of no architecture'}) are not "
+        f"known here as {wanted[0]} (known: {known}); hand over an object with encode_images and encode_texts, or "
+        "with score, instead"
     )
 
 
 def _device(device: str) -> torch.device:
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and torch.cuda.is_available():
+        # Of several processes on one machine each has a GPU of its own.
+        device = f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
     try:
         found = torch.zeros(1, device=device)
         found.item()

@@ -34,6 +34,19 @@ class PairScorer(Protocol):
 
 
 @runtime_checkable
+class LooksOnce(PairScorer, Protocol):
+    """A pair scorer that looks at an image once for all the texts that it is scored against."""
+
+    def look(self, image: PIL.Image.Image) -> Any:
+        """All that can be computed of an image before a text is known."""
+        ...
+
+    def score_seen(self, seen: Any, texts: Sequence[str]) -> torch.Tensor:
+        """Score texts against what `look` gave; gives (len(texts),), higher for a better match."""
+        ...
+
+
+@runtime_checkable
 class Prepares(Protocol):
     """A dual encoder whose preprocessing can run ahead of it, in another thread."""
 
@@ -60,7 +73,7 @@ class TextLength(NamedTuple):
 
 @runtime_checkable
 class MeasuresTexts(Protocol):
-    """A dual encoder that can tell how many tokens a text has and how many it cuts off."""
+    """A model that can tell how many tokens a text has and how many it cuts off."""
 
     def text_lengths(self, texts: Sequence[str]) -> list[TextLength]:
         """The length of each text."""
@@ -75,22 +88,28 @@ class ModelInfo:
         id: Hub id, folder, or the name of the object's class.
         revision: Commit on the Hub.
         family: `model_type` of the model's config.
-        adapter: The adapter over it.
+        adapter: The adapter merged into it: folder or Hub id.
+        adapter_base: The model that the adapter says it was made for, which need not be this one.
         parameters: Count.
         text_limit: Tokens that it can read, special tokens counted.
         image_size: Side of the square it sees, in pixels.
         image_backend: What resizes its images: "pil" as in the paper, or "torchvision", which differs slightly.
         dtype: Of its weights.
         device: Where it runs.
+        scorer: How it compares an image with a text: "contrastive", "matching" or "vqascore".
+        question: What it is asked of an image and a text, with {} for the text.
     """
 
     id: str
     revision: str | None = None
     family: str | None = None
     adapter: str | None = None
+    adapter_base: str | None = None
     parameters: int | None = None
     text_limit: int | None = None
     image_size: int | None = None
     image_backend: str | None = None
     dtype: str | None = None
     device: str | None = None
+    scorer: str | None = None
+    question: str | None = None

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from dci_metrics.encoders.huggingface import HuggingFaceEncoder, Inputs, accepted
+from dci_metrics.encoders.matching import HuggingFaceMatcher, last_states
 
 
 class Blip2RetrievalEncoder(HuggingFaceEncoder):
@@ -39,3 +40,31 @@ class Blip2RetrievalEncoder(HuggingFaceEncoder):
         first = read.last_hidden_state[:, 0].to(model.text_projection.weight.dtype)
         embeds: torch.Tensor = model.text_projection(first)
         return embeds
+
+
+class Blip2Matcher(HuggingFaceMatcher):
+    """BLIP-2 as trained for retrieval, by its matching head: the mean over what it says of each query."""
+
+    architectures = ("Blip2ForImageTextRetrieval",)
+    model_parts = ("vision_model", "query_tokens", "qformer", "embeddings", "itm_head")
+    text_config = Blip2RetrievalEncoder.text_config
+
+    def image_states(self, inputs: Inputs) -> torch.Tensor:
+        """What the queries attend to in a batch of images; gives (n, patches, d)."""
+        tower = self.model.vision_model
+        return last_states(tower(**accepted(tower.forward, inputs)))
+
+    def match_logits(self, states: torch.Tensor, inputs: Inputs) -> torch.Tensor:
+        """The head's logits of pairs; gives (n, 2)."""
+        model = self.model
+        queries = model.query_tokens.expand(len(states), -1, -1)
+        count = queries.shape[1]
+        words = inputs["attention_mask"]
+        read = model.qformer(
+            query_embeds=model.embeddings(input_ids=inputs["input_ids"], query_embeds=queries),
+            query_length=count,
+            attention_mask=torch.cat([words.new_ones(len(states), count), words], dim=1),
+            encoder_hidden_states=states,
+        )
+        logits: torch.Tensor = model.itm_head(last_states(read)[:, :count].to(model.itm_head.weight.dtype))
+        return logits.mean(dim=1)

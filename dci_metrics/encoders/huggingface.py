@@ -1,26 +1,31 @@
-"""Dual encoders of transformers: one class for all, from which a family differs only where it must."""
+"""Models of transformers: one class for all dual encoders, from which a family differs only where it must.
+
+Models that look at an image and a text together share its base: `matching.py`, `vqascore.py`.
+"""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import PIL.Image
 import torch
+import transformers
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from dci import DCIError
 from dci_metrics.encoders.base import ModelInfo, TextLength
 
-FAMILIES: dict[str, type["HuggingFaceEncoder"]] = {}
-"""The class of each `config.model_type`, and of each architecture that has one of its own; filled by the family
+FAMILIES: dict[tuple[str, str], type["HuggingFaceModel"]] = {}
+"""The class by scorer and `config.model_type`, or architecture where that has a class of its own; filled by the family
 modules as they are imported."""
 
 Inputs = dict[str, torch.Tensor]
 """What a tower takes, by name: `pixel_values`, `input_ids`, `attention_mask`, ..."""
 
 
-class HuggingFaceEncoder:
-    """A transformers model with `get_image_features` and `get_text_features`, and its processor.
+class HuggingFaceModel:
+    """A transformers model and its processor, with what scoring asks of any: how texts and images are prepared.
 
     A family is a subclass that names its `model_types`; everything else comes from the checkpoint's own config and
     processor. What a family does differently it overrides.
@@ -34,20 +39,26 @@ class HuggingFaceEncoder:
         DCIError: If the model or the processor lacks a part, or the tokenizer is not the model's.
     """
 
+    scorer: ClassVar[str]
+    """How it compares, as the user asks for it."""
+    auto_class: ClassVar[Any] = transformers.AutoModel
+    """What loads the model, unless it is one of the `architectures`."""
+    question: ClassVar[str | None] = None
     model_types: ClassVar[tuple[str, ...]] = ()
     architectures: ClassVar[tuple[str, ...]] = ()
-    """Classes of transformers that embed in another way than the rest of their model type; loaded as what they are."""
-    model_parts: ClassVar[tuple[str, ...]] = ("get_image_features", "get_text_features")
+    """Classes of transformers that compare in another way than others of their model type; loaded as what they are."""
+    model_parts: ClassVar[tuple[str, ...]] = ()
     """What the model must have."""
     image_options: ClassVar[Mapping[str, Any]] = {}
     """Arguments of the image processor."""
 
     def __init_subclass__(cls) -> None:
-        FAMILIES.update(dict.fromkeys((*cls.model_types, *cls.architectures), cls))
+        FAMILIES.update(dict.fromkeys(((cls.scorer, key) for key in (*cls.model_types, *cls.architectures)), cls))
 
     def __init__(self, model: Any, processor: Any, model_id: str) -> None:
         _check_parts(model, self.model_parts, processor, model_id)
         self.model = model.eval()
+        self.model_id = model_id
         self.tokenizer = processor.tokenizer
         self.image_processor = processor.image_processor
         self.text_options: dict[str, Any] = dict(getattr(processor, "text_kwargs", None) or {})
@@ -64,6 +75,8 @@ class HuggingFaceEncoder:
             image_backend=_backend(self.image_processor),
             dtype=str(model.dtype).removeprefix("torch."),
             device=str(model.device),
+            scorer=self.scorer,
+            question=self.question,
         )
 
     @property
@@ -91,23 +104,16 @@ class HuggingFaceEncoder:
         found = (self.image_processor([image], return_tensors="pt", **self.image_options) for image in images)
         return [{name: values[0] for name, values in one.items()} for one in found]
 
-    @torch.inference_mode()
-    def encode_prepared(self, prepared: Sequence[Inputs]) -> torch.Tensor:
-        """Embed preprocessed images; gives (n, d), not normalised.
+    def batched(self, prepared: Sequence[Inputs]) -> Inputs:
+        """Preprocessed images as one batch, where the model is.
 
         Raises:
             DCIError: If they differ in size.
         """
-        batch = {name: self._stacked([item[name] for item in prepared]) for name in prepared[0]}
-        return self.image_features(batch)
+        return {name: self._stacked([item[name] for item in prepared]) for name in prepared[0]}
 
-    def encode_images(self, images: Sequence[PIL.Image.Image]) -> torch.Tensor:
-        """Embed RGB images of any size; gives (n, d), not normalised."""
-        return self.encode_prepared(self.prepare_images(images))
-
-    @torch.inference_mode()
-    def encode_texts(self, texts: Sequence[str]) -> torch.Tensor:
-        """Embed texts, cut to the model's limit with the end token kept; gives (n, d), not normalised."""
+    def tokenised(self, texts: Sequence[str]) -> Inputs:
+        """Texts as the text tower takes them, cut to its limit with the end token kept."""
         limit = self.text_limit
         tokens = self.tokenizer(
             self.as_trained(texts),
@@ -116,7 +122,7 @@ class HuggingFaceEncoder:
             max_length=limit,
             return_tensors="pt",
         )
-        return self.text_features({name: values.to(self.model.device) for name, values in tokens.items()})
+        return {name: values.to(self.model.device) for name, values in tokens.items()}
 
     def text_lengths(self, texts: Sequence[str]) -> list[TextLength]:
         """Tokens of each text after cutting, and how many were cut off."""
@@ -134,14 +140,6 @@ class HuggingFaceEncoder:
     def as_trained(self, texts: Sequence[str]) -> list[str]:
         """Texts with all done to them that the model was trained on and its tokenizer leaves undone."""
         return list(texts)
-
-    def image_features(self, inputs: Inputs) -> torch.Tensor:
-        """Embed a batch of images; gives (n, d)."""
-        return pooled(self.model.get_image_features(**accepted(self.model.get_image_features, inputs)))
-
-    def text_features(self, inputs: Inputs) -> torch.Tensor:
-        """Embed a batch of texts; gives (n, d)."""
-        return pooled(self.model.get_text_features(**accepted(self.model.get_text_features, inputs)))
 
     def _positions(self) -> int | None:
         """How many tokens have a position in the text tower; None where positions are not counted."""
@@ -163,12 +161,58 @@ class HuggingFaceEncoder:
         shapes = sorted({tuple(value.shape) for value in values})
         if len(shapes) > 1:
             raise DCIError(
-                f"{self.info.id}: its image processor gives images of different sizes, such as {shapes[0]} and "
+                f"{self.model_id}: its image processor gives images of different sizes, such as {shapes[0]} and "
                 f"{shapes[1]}; expected one size (crop_size or size in its preprocessor_config.json)"
             )
         batch = torch.stack(list(values)).to(self.model.device)
         # Masks and shapes keep their type.
         return batch.to(self.model.dtype) if batch.is_floating_point() else batch
+
+
+class HuggingFaceEncoder(HuggingFaceModel):
+    """A dual encoder of transformers, with `get_image_features` and `get_text_features`."""
+
+    scorer = "contrastive"
+    model_parts: ClassVar[tuple[str, ...]] = ("get_image_features", "get_text_features")
+
+    @torch.inference_mode()
+    def encode_prepared(self, prepared: Sequence[Inputs]) -> torch.Tensor:
+        """Embed preprocessed images; gives (n, d), not normalised.
+
+        Raises:
+            DCIError: If they differ in size.
+        """
+        return self.image_features(self.batched(prepared))
+
+    def encode_images(self, images: Sequence[PIL.Image.Image]) -> torch.Tensor:
+        """Embed RGB images of any size; gives (n, d), not normalised."""
+        return self.encode_prepared(self.prepare_images(images))
+
+    @torch.inference_mode()
+    def encode_texts(self, texts: Sequence[str]) -> torch.Tensor:
+        """Embed texts, cut to the model's limit with the end token kept; gives (n, d), not normalised."""
+        return self.text_features(self.tokenised(texts))
+
+    # What a family may do differently
+
+    def image_features(self, inputs: Inputs) -> torch.Tensor:
+        """Embed a batch of images; gives (n, d)."""
+        return pooled(self.model.get_image_features(**accepted(self.model.get_image_features, inputs)))
+
+    def text_features(self, inputs: Inputs) -> torch.Tensor:
+        """Embed a batch of texts; gives (n, d)."""
+        return pooled(self.model.get_text_features(**accepted(self.model.get_text_features, inputs)))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps transformers from warning of what is looked at here."""
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)
 
 
 def accepted(function: Callable[..., Any], inputs: Inputs) -> Inputs:
