@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from dci import DCIError
+from dci_metrics import revisions
 from dci_metrics.files import write_whole
 from dci_metrics.tasks import TASKS
 from dci_metrics.version import __version__
 
 SCHEMA = 1
+
+Breakdown = dict[str, dict[str, dict[str, dict[str, float | None]]]]
+"""By test, by "size" and "depth", by bin: n, correct, value."""
 
 
 @dataclass
@@ -59,13 +63,15 @@ class Result:
     Attributes:
         model: What was scored: id, revision, family, adapter, parameters, text_limit, image_size.
         dataset: On what: id, revision, config, split, fingerprint.
-        settings: How: mode, group_size, batch_size, dtype, device, image_backend, seed.
+        settings: How: mode, group_size, batch_size, dtype, device, image_backend, scorer, seed.
         scores: By test.
         entries: (image_id, key) of every entry that is in any of the tests.
         outcomes: By test, one character an entry: "1" right, "0" wrong, "-" not in the test.
         timing: Seconds in all and by stage, images and texts encoded.
         environment: Versions.
         rates: By test on random groups, how likely each entry is right; null for one that is not in the test.
+        breakdown: By test, by "size" and "depth", by bin (`dci_metrics.breakdown`): n, correct (None where entries
+            have rates) and value.
     """
 
     model: dict[str, Any]
@@ -78,17 +84,27 @@ class Result:
     environment: dict[str, str] = field(default_factory=lambda: environment())
     schema: int = SCHEMA
     rates: dict[str, list[float | None]] = field(default_factory=dict)
+    breakdown: Breakdown = field(default_factory=dict)
 
     def values(self) -> dict[str, float | None]:
         """The figure of each test."""
         return {key: score.value for key, score in self.scores.items()}
 
+    def values_of(self, test: str) -> dict[tuple[str, str], float]:
+        """What became of each entry of one test, by (image_id, key): 1 right, 0 wrong, or its rate."""
+        if test in self.rates:
+            rates = zip(self.entries, self.rates[test], strict=True)
+            return {entry: rate for entry, rate in rates if rate is not None}
+        marks = zip(self.entries, self.outcomes[test], strict=True)
+        return {entry: float(mark) for entry, mark in marks if mark != "-"}
+
     def to_json(self) -> str:
         """The result file's text; it holds no NaN and no Infinity."""
         data = asdict(self)
         ordered = {"schema": data.pop("schema"), **data}
-        if not self.rates:
-            del ordered["rates"]
+        for optional in ("rates", "breakdown"):
+            if not ordered[optional]:
+                del ordered[optional]
         return json.dumps(ordered, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def save(self, path: str | Path, force: bool = False) -> None:
@@ -117,7 +133,7 @@ class Result:
         try:
             scores = {key: _read_score(score) for key, score in data["scores"].items()}
             entries = [(str(image_id), str(key)) for image_id, key in data["entries"]]
-            parts: dict[str, Any] = {"rates": {}} | data | {"scores": scores, "entries": entries}
+            parts: dict[str, Any] = {"rates": {}, "breakdown": {}} | data | {"scores": scores, "entries": entries}
             result = cls(**{f.name: parts[f.name] for f in fields(cls)})
             result.check()
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -147,6 +163,10 @@ class Result:
             mean = sum(known) / len(known) if known else 0.0
             if len(rates) != len(self.entries) or len(known) != score.n or abs((score.value or 0.0) - mean) > 1e-9:
                 raise ValueError(f"`scores` of {key} are not those of its `rates`")
+        for key, kinds in self.breakdown.items():
+            for bins in kinds.values():
+                if sum(found["n"] or 0 for found in bins.values()) != self.scores[key].n:
+                    raise ValueError(f"`breakdown` of {key} is not of its entries")
 
     def report(self) -> str:
         """The table, with what was scored on what above it, and what a reader must know below."""
@@ -210,4 +230,5 @@ def environment() -> dict[str, str]:
     found = {"python": platform.python_version(), "platform": platform.platform(), "dci_metrics": __version__}
     for package in packages:
         found[package] = metadata.version(package)
-    return found
+    commit = revisions.of_package()
+    return found | ({"dci_metrics_revision": commit} if commit else {})

@@ -5,6 +5,7 @@ order of entries decides the groups, the last group may be short, the first of e
 a negative must score strictly below its positive.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,6 +84,25 @@ class Rates:
 
     rate: Tensor
     tied: Tensor
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """What each entry of one test was up against.
+
+    Attributes:
+        own: (n,) its own score: the lowest of its own captions.
+        own_text: (n,) the index of that caption.
+        best: (n,) the highest score of all that it is compared with; -inf where there is nothing.
+        text: (n,) the index of the caption with that score.
+        entry: (n,) the entry whose caption, or image, that is, by its place in the test; -1 where there is none.
+    """
+
+    own: Tensor
+    own_text: Tensor
+    best: Tensor
+    text: Tensor
+    entry: Tensor
 
 
 def match_within_group(similarity: Tensor) -> Outcomes:
@@ -169,7 +189,7 @@ def chance_of_match(similarity: Similarity, images: Tensor, texts: Tensor, group
         (n,) rates.
     """
     n = len(images)
-    drawn = min(group_size, n) - 1
+    drawn = max(0, min(group_size, n) - 1)
     rates, tied = [], []
     for rows in torch.arange(n).split(max(1, CHUNK // max(1, n))):
         scores = similarity.matrix(images, texts[rows]).T if by_text else similarity.matrix(images[rows], texts)
@@ -208,6 +228,39 @@ def match_within_photos(
         correct.append(own > best)
         tied.append(own == best)
     return Outcomes(_cat(correct, torch.bool), _cat(tied, torch.bool))
+
+
+def best_rivals(
+    similarity: Similarity, images: Tensor, texts: Tensor, blocks: Iterable[Tensor], by_text: bool = False
+) -> Rivals:
+    """Find what scores highest against each entry among the others of its block, in bounded memory.
+
+    Args:
+        similarity: Of images and texts.
+        images: (n,) the image of each entry.
+        texts: (n, k) the k captions of each entry; k is 1 with `by_text`.
+        blocks: Places of entries that are compared with one another: all entries, block by block, in order.
+        by_text: Whether captions look for their image, instead of images for their caption.
+    """
+    found = []
+    for block in blocks:
+        size = len(block) * texts.shape[-1]
+        for rows in block.split(max(1, CHUNK // max(1, size))):
+            if by_text:
+                scores = similarity.matrix(images[block], texts[rows, 0]).T[..., None]
+            else:
+                scores = similarity.matrix(images[rows], texts[block].flatten()).reshape(len(rows), len(block), -1)
+            place = torch.searchsorted(block, rows)
+            own, which = scores[torch.arange(len(rows)), place].min(-1)
+            scores[torch.arange(len(rows)), place] = -torch.inf
+            best, at = scores.flatten(1).max(-1)
+            entry = torch.where(best > -torch.inf, block[at // texts.shape[-1]], -1)
+            text = texts[block].flatten()[at]
+            found.append((own, texts[rows, which], best, text, entry))
+    if not found:
+        none, nothing = torch.zeros(0), torch.zeros(0, dtype=torch.long)
+        return Rivals(none, nothing, none, nothing, nothing)
+    return Rivals(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
 
 def _cat(parts: list[Tensor], dtype: torch.dtype) -> Tensor:

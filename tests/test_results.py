@@ -80,6 +80,26 @@ def test_round_trip(result, tmp_path):
     assert loaded.report() == result.report()
 
 
+def test_the_breakdown_stands_last_and_is_of_the_tests_entries(result, tmp_path):
+    bins = {"photo": {"n": 2, "correct": 1, "value": 0.5}, "<256": {"n": 1, "correct": 1, "value": 1.0}}
+    result.breakdown = {"all_scm": {"size": bins}}
+    result.save(tmp_path / "result.json")
+    assert list(json.loads((tmp_path / "result.json").read_bytes()))[-1] == "breakdown"
+    assert Result.load(tmp_path / "result.json") == result
+    for wrong in ({"all_scm": {"size": {"photo": {"n": 2}}}}, {"other": {"size": bins}}, [1], {"all_scm": 1}):
+        result.breakdown = wrong
+        (tmp_path / "result.json").write_text(result.to_json())
+        with pytest.raises(dci.DCIError, match=r"result.json: not a result file"):
+            Result.load(tmp_path / "result.json")
+
+
+def test_values_by_entry(result):
+    assert result.values_of("all_scm") == dict(zip(result.entries, [0.0, 1.0, 1.0], strict=True))
+    assert result.values_of("pick5_neg") == {}
+    result.rates["random_scm_i2t"] = [0.5, None, 0.25]
+    assert result.values_of("random_scm_i2t") == {("112956", "base"): 0.5, ("2", "base"): 0.25}
+
+
 def test_no_nan_is_written(result, tmp_path):
     for value in (math.nan, math.inf):
         result.scores["all_scm"].value = value

@@ -1,5 +1,7 @@
 """The functional core, against loops over single numbers."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -134,3 +136,144 @@ def test_shapes_that_do_not_fit():
         scoring.beat_negative(torch.zeros(3, 1), torch.zeros(4))
     with pytest.raises(ValueError, match="expected positives"):
         scoring.beat_negative(torch.zeros(3), torch.zeros(3))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Without an order
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+class Table:
+    """Scores that are given."""
+
+    def __init__(self, scores):
+        self.scores = scores
+        self.largest = 0
+
+    def pairs(self, images, texts):
+        found = self.scores[images, texts]
+        self.largest = max(self.largest, found.numel())
+        return found
+
+    def matrix(self, images, texts):
+        return self.pairs(images[:, None], texts)
+
+
+def loops_chance(scores, group_size, by_text):
+    """How many of all groups with others each entry wins, and whether another one has its score."""
+    n = len(scores)
+    rates, tied = [], []
+    for i in range(n):
+        own = scores[i][i]
+        others = [scores[j][i] if by_text else scores[i][j] for j in range(n) if j != i]
+        drawn = min(group_size, n) - 1
+        k = sum(other >= own for other in others)
+        rates.append(math.comb(n - 1 - k, drawn) / math.comb(n - 1, drawn))
+        tied.append(own in others)
+    return rates, tied
+
+
+@pytest.mark.parametrize("by_text", [False, True])
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 9, 16, 31])
+def test_the_chance_of_a_match_in_random_groups(n, by_text):
+    for seed in range(6):
+        scores = whole((n, n), seed, top=4) if seed % 2 else whole((n, n), seed, top=1000)
+        found = scoring.chance_of_match(Table(scores), torch.arange(n), torch.arange(n), 8, by_text)
+        rates, tied = loops_chance(scores.tolist(), 8, by_text)
+        np.testing.assert_allclose(found.rate.numpy(), rates, rtol=0, atol=1e-12)
+        assert found.rate.dtype == torch.float64
+        assert found.tied.tolist() == tied
+
+
+@pytest.mark.parametrize("by_text", [False, True])
+def test_the_chance_is_what_drawing_groups_comes_to(by_text):
+    n, draws = 12, 20_000
+    scores = whole((n, n), 3, top=5)
+    found = scoring.chance_of_match(Table(scores), torch.arange(n), torch.arange(n), 4, by_text)
+    rng = np.random.default_rng(0)
+    table = scores.numpy().T if by_text else scores.numpy()
+    for i in range(n):
+        others = np.array([j for j in range(n) if j != i])
+        groups = rng.permuted(np.tile(others, (draws, 1)), axis=1)[:, :3]
+        drawn = (table[i, i] > table[i][groups].max(1)).mean()
+        assert drawn == pytest.approx(float(found.rate[i]), abs=0.015)
+
+
+def test_chances_of_a_scorer_that_says_the_same_of_all_or_is_always_right():
+    index = torch.arange(20)
+    for by_text in (False, True):
+        same = scoring.chance_of_match(Table(torch.ones(20, 20)), index, index, 8, by_text)
+        assert (same.rate == 0).all()
+        assert same.tied.all()
+        right = scoring.chance_of_match(Table(torch.eye(20)), index, index, 8, by_text)
+        assert (right.rate == 1).all()
+        assert not right.tied.any()
+        lone = scoring.chance_of_match(Table(torch.ones(1, 1)), index[:1], index[:1], 8, by_text)
+        assert lone.rate.tolist() == [1]
+        assert not lone.tied.any()
+        none = scoring.chance_of_match(Table(torch.ones(0, 0)), index[:0], index[:0], 8, by_text)
+        assert none.rate.shape == none.tied.shape == (0,)
+
+
+@pytest.mark.parametrize("by_text", [False, True])
+def test_images_and_texts_are_looked_up_by_their_index(by_text):
+    """Entries need not stand in the order of their images or texts, nor be all of them; texts may be shared."""
+    scores = whole((30, 40), 1, top=50)
+    rng = np.random.default_rng(1)
+    images, texts = torch.tensor(rng.permutation(30)[:17]), torch.tensor(rng.integers(0, 40, 17))
+    table = scores[images][:, texts]
+    found = scoring.chance_of_match(Table(scores), images, texts, 8, by_text)
+    rates, tied = loops_chance(table.tolist(), 8, by_text)
+    np.testing.assert_allclose(found.rate.numpy(), rates, rtol=0, atol=1e-12)
+    assert found.tied.tolist() == tied
+
+
+def loops_photos(scores, photos, by_text):
+    correct, tied = [], []
+    for i in range(len(photos)):
+        others = [j for j in range(len(photos)) if photos[j] == photos[i] and j != i]
+        rivals = [scores[j][i] if by_text else scores[i][j] for j in others]
+        correct.append(all(scores[i][i] > rival for rival in rivals))
+        tied.append(bool(rivals) and max(rivals) == scores[i][i])
+    return correct, tied
+
+
+@pytest.mark.parametrize("by_text", [False, True])
+def test_matching_within_photos(by_text):
+    for seed in range(20):
+        sizes = np.random.default_rng(seed).integers(1, 7, 9)
+        photos = np.repeat(np.arange(9), sizes)
+        n = len(photos)
+        scores = whole((n, n), seed, top=3 if seed % 2 else 1000)
+        index = torch.arange(n)
+        found = scoring.match_within_photos(Table(scores), index, index, torch.tensor(photos), by_text)
+        assert (found.correct.tolist(), found.tied.tolist()) == loops_photos(scores.tolist(), photos, by_text)
+    none = scoring.match_within_photos(Table(torch.ones(0, 0)), index[:0], index[:0], index[:0], by_text)
+    assert none.correct.shape == none.tied.shape == (0,)
+
+
+@pytest.mark.parametrize("by_text", [False, True])
+def test_memory_is_bounded(by_text, monkeypatch):
+    n = 40
+    scores = whole((n, n), 7, top=5)
+    index = torch.arange(n)
+    whole_at_once = scoring.chance_of_match(Table(scores), index, index, 8, by_text)
+    for chunk in (1, 41, 100, 1 << 20):
+        monkeypatch.setattr(scoring, "CHUNK", chunk)
+        table = Table(scores)
+        found = scoring.chance_of_match(table, index, index, 8, by_text)
+        assert torch.equal(found.rate, whole_at_once.rate)
+        assert torch.equal(found.tied, whole_at_once.tied)
+        assert table.largest <= max(n, chunk)
+
+
+def test_pairs_of_embeddings_are_the_same_in_chunks(monkeypatch):
+    images, texts = torch.randn(9, 2, 5), torch.randn(11, 5)
+    similarity = scoring.EmbeddingSimilarity(images, texts)
+    i, t = torch.randint(9, (50,)), torch.randint(11, (50,))
+    expected = similarity.pairs(i, t)
+    for chunk in (1, 10, 37):
+        monkeypatch.setattr(scoring, "CHUNK", chunk)
+        assert torch.equal(similarity.pairs(i, t), expected)
+    assert torch.equal(expected, similarity.matrix(i, t).diagonal())
+    assert similarity.pairs(i[:0], t[:0]).shape == (0,)
