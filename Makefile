@@ -11,10 +11,10 @@ DATASETS_STAMPS := $(DATASETS:%=.venvs/datasets-%/.installed)
 export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test pytest lint types clean
+.PHONY: demo test pytest lint types test-open-clip clean
 
 demo: .venv/.installed
-	$(BIN)/dci demo
+	$(BIN)/dci demo --force
 
 test: lint types pytest
 
@@ -28,15 +28,26 @@ lint: .venv/.installed
 types: .venv/.installed
 	$(BIN)/mypy
 
+# Apart from `test`: its environment takes 6 GB and some minutes.
+test-open-clip: .venvs/open-clip/.installed
+	.venvs/open-clip/bin/pytest -n 2 tests/with_open_clip
+
 clean:
 	rm -rf .venv .venvs build dist *.egg-info dci-demo .mypy_cache .ruff_cache .pytest_cache
 
 .venv/.installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install -qq -c constraints.txt -e '.[test]'
+	$(BIN)/pip install -qq -c constraints.txt --config-settings editable_mode=compat -e '.[test]'
 	touch $@
 
 .venvs/datasets-%/.installed: tests/datasets_versions/datasets-%.txt
 	$(PYTHON) -m venv .venvs/datasets-$*
 	.venvs/datasets-$*/bin/pip install -qq -r $<
+	touch $@
+
+# torchvision wants a torch of its own version.
+.venvs/open-clip/.installed: tests/with_open_clip/requirements.txt setup.cfg constraints.txt
+	$(PYTHON) -m venv .venvs/open-clip
+	grep -v '^torch==' constraints.txt > .venvs/open-clip/constraints.txt
+	.venvs/open-clip/bin/pip install -qq -c .venvs/open-clip/constraints.txt -r $< -e '.[open-clip]' pytest pytest-xdist
 	touch $@

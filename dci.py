@@ -37,6 +37,7 @@ from typing import Any
 import datasets
 import numpy as np
 import numpy.typing as npt
+import PIL
 import PIL.Image
 import PIL.ImageOps
 import pycocotools.mask
@@ -282,7 +283,7 @@ def parse_annotation(content: bytes, name: str) -> Annotation:
     width, height = _photo_size(data, masks, name)
     return Annotation(
         name=name,
-        image_id=name.removesuffix(".json").removesuffix("-data"),
+        image_id=image_id_of(name),
         file_name=path,
         width=width,
         height=height,
@@ -565,7 +566,7 @@ def open_photo(content: bytes, size: tuple[int, int] | None, name: str) -> PIL.I
             photo = upright.convert("RGB")
     # PIL raises whatever its decoders meet in a broken file: OSError, SyntaxError, ValueError, struct.error, ...
     except Exception as error:
-        raise DCIError(f"{name}: cannot be read as a photo ({error}); download or unpack it again") from error
+        raise _broken_photo(name, error) from error
     if size is not None and photo.size != size:
         raise DCIError(
             f"{name}: is {photo.size[0]}x{photo.size[1]} pixels, but its masks are {size[0]}x{size[1]}; "
@@ -584,13 +585,21 @@ def _check_photo(content: bytes, size: tuple[int, int] | None, name: str) -> tup
             photo.draft("RGB", (max(1, stored[0] // 8), max(1, stored[1] // 8)))
             photo.load()
     except Exception as error:
-        raise DCIError(f"{name}: cannot be read as a photo ({error}); download or unpack it again") from error
+        raise _broken_photo(name, error) from error
     if size is not None and size not in (stored, upright):
         raise DCIError(
             f"{name}: is {upright[0]}x{upright[1]} pixels, but its masks are {size[0]}x{size[1]}; "
             "use the photo as SA-1B has it, not resized"
         )
     return upright
+
+
+def _broken_photo(name: str, error: Exception) -> DCIError:
+    # PIL names the buffer that it was given, by its address.
+    why = "it is no image" if isinstance(error, PIL.UnidentifiedImageError) else str(error)
+    return DCIError(
+        f"{name}: cannot be read as a photo ({why}); download or unpack it again, or pass over it with --on-error skip"
+    )
 
 
 def _open_png(png: str, where: str) -> PIL.Image.Image:
@@ -855,7 +864,8 @@ class Release:
         self.data_dir = Path(data_dir).expanduser() if data_dir is not None else None
         self.cache_dir = Path(cache_dir or Path(datasets.config.HF_CACHE_HOME) / "dci").expanduser()
         if self.data_dir is not None and not self.data_dir.is_dir():
-            raise DCIError(f"{self.data_dir}: no such folder; expected the DCI release")
+            why = "is a file" if self.data_dir.exists() else "no such folder"
+            raise DCIError(f"{self.data_dir}: {why}; expected the folder that holds the DCI release or its archives")
         self.root = self._find_root(Path(annotations) if annotations else None)
         self.photos = self._find_photos(Path(photos).expanduser() if photos is not None else None)
         self.skipped: list[Skipped] = []
@@ -889,7 +899,7 @@ class Release:
     def _find_photos(self, given: Path | None) -> Path | None:
         if given is not None:
             if not given.exists():
-                raise DCIError(f"{given}: no such folder or archive; expected the photos. {_get_photos('there')}")
+                raise DCIError(f"{given}: no such folder or archive; expected the photos. {_get_photos('a folder')}")
             return given / PHOTO_ARCHIVE if (given / PHOTO_ARCHIVE).is_file() else given
         homes = [self.root, *([self.data_dir] if self.data_dir else [])]
         folders = [home / "photos" for home in homes]
@@ -999,7 +1009,7 @@ class Release:
 
     @property
     def _photo_place(self) -> str:
-        return str(self.photos or self.root / "photos")
+        return str(self.photos or self.data_dir or self.root / "photos")
 
     # -- rows
 
@@ -1028,7 +1038,7 @@ class Release:
                 f"{_first(name for name in names if name in stray)}. Unpack {ANNOTATIONS_ARCHIVE} again, "
                 "or pass over them with --on-error skip"
             )
-        self.skipped += [Skipped(_image_id(n), "named in splits.json, but not there") for n in names if n in stray]
+        self.skipped += [Skipped(image_id_of(n), "named in splits.json, but not there") for n in names if n in stray]
         kept = [name for name in names if name not in stray]
         if not photos:
             return kept
@@ -1045,7 +1055,7 @@ class Release:
                 f"{self._photo_place}: {len(missing)} of {len(names)} photos are missing: {_first(missing.values())}. "
                 f"{_get_photos(str(self.data_dir or self._photo_place))}"
             )
-        self.skipped += [Skipped(_image_id(name), f"photo {missing[name]} is missing") for name in missing]
+        self.skipped += [Skipped(image_id_of(name), f"photo {missing[name]} is missing") for name in missing]
         return [name for name in kept if name not in missing]
 
     def row(self, name: str, config: str, photos: bool = True, masks: bool = True) -> Row:
@@ -1080,13 +1090,14 @@ class Release:
             except DCIError as error:
                 if on_error == "raise":
                     raise
-                self.skipped.append(Skipped(_image_id(name), str(error)))
+                self.skipped.append(Skipped(image_id_of(name), str(error)))
                 logger.warning(f"left out: {error}")
                 continue
             yield row
 
 
-def _image_id(name: str) -> str:
+def image_id_of(name: str) -> str:
+    """The `image_id` of an annotation file: "112956" of `112956-data.json`."""
     return name.removesuffix(".json").removesuffix("-data")
 
 
@@ -1112,7 +1123,8 @@ def _refuse_unsafe(member: tarfile.TarInfo, archive: Path) -> None:
 
 def _stat_key(path: Path) -> str:
     stat = path.stat()
-    return hashlib.sha256(f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:16]
+    state = f"\0{stat.st_size}\0{stat.st_mtime_ns}".encode()
+    return hashlib.sha256(os.fsencode(path.resolve()) + state).hexdigest()[:16]
 
 
 def _sha256(path: Path) -> str:

@@ -40,7 +40,6 @@ from typing import Any
 import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-SAMPLE_TOKENIZER = REPOSITORY / "dci_metrics" / "sample" / "tiny_clip"
 PACKAGE = "densely_captioned_images"
 NEAR_TIE = 1e-4  # in logits: closer than this, rounding alone may decide
 
@@ -439,7 +438,7 @@ def run_ours_here(job: dict[str, Any]) -> Side:
     loading, stopwatch = watch_loading(), Stopwatch()
     gc.collect()
     with stopwatch:
-        result = evaluate(job["model"], job["release"], split="test", on_error=job["on_error"])
+        result = evaluate(job["model"], job["release"], split="test", on_error=job["on_error"], cache=False)
     spent = {name: value - loading.read()[name] for name, value in stopwatch.read().items()}
     side: Side = {"tests": {}, "entries": {}, "errors": {}, **spent, "peak_rss_mib": peak_rss_mib()}
     timing = getattr(result, "timing", None) or {}
@@ -607,22 +606,21 @@ def captions_of(release: Path) -> list[str]:
     return texts
 
 
-def make_model(folder: Path, captions: list[str]) -> Path:
-    """Write a randomly initialised CLIP ViT-B/32 with tokenizer and image processor."""
+def make_model(folder: Path, captions: list[str], size: dict[str, Any] | None = None) -> Path:
+    """Write a randomly initialised CLIP, by default of ViT-B/32's size, with tokenizer and image processor."""
     import torch
-    from transformers import AutoTokenizer, CLIPConfig, CLIPImageProcessorPil, CLIPModel, CLIPProcessor
+    from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel, CLIPProcessor
 
-    if (SAMPLE_TOKENIZER / "tokenizer_config.json").is_file():
-        tokenizer = AutoTokenizer.from_pretrained(SAMPLE_TOKENIZER)
-    else:
-        tokenizer = make_tokenizer(captions)
+    tokenizer = make_tokenizer(captions)
     special = {
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": tokenizer.eos_token_id,
         "pad_token_id": tokenizer.pad_token_id,
     }
     torch.manual_seed(0)
-    model = CLIPModel(CLIPConfig(text_config=special, logit_scale_init_value=4.6052))
+    options = {"logit_scale_init_value": 4.6052} | (size or {})
+    options["text_config"] = options.get("text_config", {}) | special
+    model = CLIPModel(CLIPConfig(**options))
     model.save_pretrained(folder)
     CLIPProcessor(CLIPImageProcessorPil(), tokenizer).save_pretrained(folder)
     return folder

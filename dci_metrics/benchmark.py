@@ -3,20 +3,28 @@
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from dci import DCIError
-from dci_metrics import encoders, pairs, scoring, statistics
+from dci_metrics import depths, encoders, pairs, revisions, sample, scoring, statistics
+from dci_metrics.breakdown import break_down
+from dci_metrics.cache import EmbeddingCache, default_folder, model_key
+from dci_metrics.distributed import World, is_main_process
 from dci_metrics.encoders.base import DualEncoder, PairScorer
-from dci_metrics.encoding import Clock, Encoded, Settings, encode
+from dci_metrics.encoding import Caches, Encoded, encode
+from dci_metrics.examples import Tests
+from dci_metrics.examples import write as write_examples
+from dci_metrics.files import refuse_unwritable
 from dci_metrics.results import Result, Score
 from dci_metrics.scoring import Similarity
 from dci_metrics.sources import open_source
 from dci_metrics.subcrops import Crop, Entry
 from dci_metrics.tasks import GROUP_SIZE, PAPER_TASKS, TASKS, Task
+from dci_metrics.walk import Clock, Settings
 
 
 def evaluate(
@@ -26,35 +34,51 @@ def evaluate(
     split: str = "test",
     tests: Iterable[str] | None = None,
     processor: Any = None,
+    adapter: str | Path | None = None,
+    scorer: str = "auto",
     batch_size: int | None = None,
     device: str = "auto",
     dtype: str = "float32",
     trust_remote_code: bool = False,
     crop: Crop = "box",
     on_error: str = "raise",
+    cache: bool | str | Path = True,
     seed: int = 0,
     progress: bool = True,
+    examples: str | Path | None = None,
+    force: bool = False,
 ) -> Result:
     """Score a CLIP-style model on sDCI's tests, as the paper's section 4.1 defines them.
 
     Args:
-        model: A Hub id, a folder, `sample:tiny-clip`, a loaded transformers model, or an object of your own: with
-            `encode_images(images)` and `encode_texts(texts)` that give (n, d) tensors, or, for a model that looks at
-            both together, with `score(images, texts)` that gives (images, texts).
+        model: A Hub id, a folder, `sample:tiny-clip`, `open_clip:ARCHITECTURE/TAG` (more in `encoders/open_clip.py`),
+            a loaded transformers model, or an object of your own: with `encode_images(images)` and
+            `encode_texts(texts)` that give (n, d) tensors, or, for a model that looks at both together, with
+            `score(images, texts)` that gives (images, texts).
         dataset: A folder of `dci build`, a release folder, a Hub id, `sample:scenes`, `sample:photographs`, a
             dataset loaded with `datasets`, or a list of rows of the configuration `sdci`.
         split: `train`, `validation` or `test`, where the dataset has several.
         tests: Some of `dci_metrics.tasks.TASKS`, or "all"; None for those of the paper. Those on random groups compare
             every image with every text: long work for a model with `score`.
         processor: Of a loaded model; by default its checkpoint's.
+        adapter: Folder or Hub id of a PEFT adapter, such as the paper's LoRA weights, to merge into a transformers
+            model.
+        scorer: How a transformers model compares: "contrastive" by embeddings, "matching" by its head for image-text
+            matching (BLIP, BLIP-2, FLAVA), "vqascore" by how likely a generative model's answer is "Yes"; "auto" is
+            contrastive where the model can, or else VQAScore.
         batch_size: Images, and texts, encoded at once; None for what suits the model's device.
         device: Of a model given by name: "auto", "cpu", "cuda", ...
         dtype: Of a model given by name: "float32", "bfloat16" or "float16". Scores are compared in float32.
         trust_remote_code: Whether to run code that a model given by name brings along.
         crop: "box" as the paper cuts subcrops out, or "masked" with everything outside of the mask greyed.
         on_error: "raise", or "skip" to leave out photos that are missing or broken; they stand in the result.
+        cache: Whether embeddings of a model given by name are kept on disk for the next run, or the folder to keep
+            them in; an interrupted run goes on where it stopped.
         seed: Of the intervals' resampling.
         progress: Whether to show it.
+        examples: Parquet file to write, one row an entry and test: keys, scores, margin, right or wrong
+            (`dci_metrics.examples`).
+        force: Whether that file is overwritten if it exists.
 
     Returns:
         Scores with intervals and chance, the outcome of every entry, and what they depend on.
@@ -68,20 +92,33 @@ def evaluate(
     if crop not in get_args(Crop):
         raise DCIError(f"no crop {crop!r}: expected one of {', '.join(get_args(Crop))}")
     wanted = select_tasks(tests)
+    if examples is not None:
+        refuse_unwritable(Path(examples), force)
     clock = Clock()
     # A mistyped dataset or split is found before a model of some gigabytes is read.
     source = open_source(dataset, "sdci", split, on_error)
-    encoder = encoders.load(model, processor=processor, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+    encoder = encoders.load(
+        model,
+        processor=processor,
+        adapter=adapter,
+        scorer=scorer,
+        device=device,
+        dtype=dtype,
+        trust_remote_code=trust_remote_code,
+    )
     how = Settings(batch_size or _default_batch_size(encoder), crop, on_error, progress)
+    world = World()
     if isinstance(encoder, PairScorer):
-        encoded = pairs.score_pairs(source, encoder, wanted, how, clock, lambda *found: _run(wanted, *found))
+        encoded = pairs.score_pairs(source, encoder, wanted, how, clock, world, lambda *found: _run(wanted, *found))
     else:
-        encoded = encode(source, encoder, wanted, how, clock)
+        encoded = encode(source, encoder, wanted, how, clock, world, _caches(model, encoder, cache))
     with clock.stage("score"):
         found = _run(wanted, encoded.entries, encoded.text_index, encoded.similarity)
         scores = {task.key: _score(task, encoded, found[task.key], seed) for task in wanted}
         outcomes = {task.key: _marks(task, encoded, found[task.key]) for task in wanted}
     info = asdict(encoders.describe(encoder))
+    if info["revision"] is None and isinstance(model, str | Path):
+        info["revision"] = revisions.of_weights(sample.local_model(model))
     settings = {
         "mode": "paper",
         "group_size": GROUP_SIZE,
@@ -90,9 +127,13 @@ def evaluate(
         "dtype": info.pop("dtype"),
         "device": info.pop("device"),
         "image_backend": info.pop("image_backend"),
+        "scorer": info.pop("scorer"),
         "seed": seed,
     }
-    return Result(
+    question = info.pop("question")
+    if question is not None:
+        settings["question"] = question
+    result = Result(
         model=info,
         dataset={
             "id": source.id,
@@ -108,16 +149,37 @@ def evaluate(
         rates={key: rates for key, rates in outcomes.items() if not isinstance(rates, str)},
         timing={
             "seconds": round(time.perf_counter() - started, 3),
-            "images": len(encoded.entries),
+            "images": encoded.images,
             "texts": len(encoded.text_index),
             "stages": {name: round(seconds, 3) for name, seconds in clock.seconds.items()},
         },
     )
+    values = {task.key: result.values_of(task.key) for task in wanted}
+    result.breakdown = break_down(encoded.entries, values, set(result.rates), depths.find(dataset, split))
+    if examples is not None and is_main_process():
+        rows = Tests(encoded.entries, encoded.text_index, encoded.similarity, wanted)
+        write_examples(Path(examples), rows, result, force)
+    return result
+
+
+def _caches(model: Any, encoder: DualEncoder, cache: bool | str | Path) -> Caches | None:
+    """The embeddings that are known of a model; None where it cannot be told whether they would be the same."""
+    if cache is False or not isinstance(model, str | Path):
+        return None
+    path = sample.model_path(str(model)) if str(model).startswith(sample.PREFIX) else model
+    key = model_key(path, encoders.describe(encoder))
+    if key is None:
+        return None
+    folder = (default_folder() if cache is True else Path(cache)) / key
+    return Caches(EmbeddingCache(folder / "images"), EmbeddingCache(folder / "texts"))
 
 
 def _default_batch_size(encoder: DualEncoder | PairScorer) -> int:
     """Small on a CPU, where a batch should stay in its caches (`benchmarks/`), and large on a GPU."""
-    return 16 if encoders.describe(encoder).device == "cpu" else 128
+    info = encoders.describe(encoder)
+    if info.scorer == "vqascore":
+        return 8  # with each text come all tokens of the image
+    return 16 if info.device == "cpu" else 128
 
 
 def select_tasks(keys: Iterable[str] | None) -> list[Task]:

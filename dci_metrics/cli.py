@@ -1,13 +1,15 @@
 """The `dci` command: each command parses, calls one function, and prints. Bad input: one line and exit code 2."""
 
+import io
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -20,6 +22,7 @@ app = typer.Typer(
     name="dci",
     help="Densely Captioned Images: build the datasets, score CLIP-style models on them.",
     no_args_is_help=True,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
@@ -30,6 +33,15 @@ class OnError(StrEnum):
 
     RAISE = "raise"
     SKIP = "skip"
+
+
+class Scorer(StrEnum):
+    """How a model compares an image with a text."""
+
+    AUTO = "auto"
+    CONTRASTIVE = "contrastive"
+    MATCHING = "matching"
+    VQASCORE = "vqascore"
 
 
 class Config(StrEnum):
@@ -80,6 +92,7 @@ def build(
     force: ForceOption = False,
 ) -> None:
     """Write the Parquet folder that load_dataset("dci", "sdci") and load_dataset("dci", "full") read."""
+    _quiet_unless_on_terminal()
     from dci import Release
     from dci_metrics import sample
     from dci_metrics.hub.folder import build as build_folder
@@ -108,6 +121,7 @@ def stats(
     on_error: OnErrorOption = OnError.RAISE,
 ) -> None:
     """Print the counts of the paper's Table 1: words, tokens, masks, entries, captions and negatives by split."""
+    _quiet_unless_on_terminal()
     from dci_metrics import stats as module
 
     found = module.count_dataset(dataset, tokenizer, on_error.value)
@@ -116,8 +130,25 @@ def stats(
 
 @app.command("eval")
 def evaluate(
-    model: Annotated[str, typer.Argument(help="Hub id, folder, or sample:tiny-clip.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="Hub id, folder, sample:tiny-clip, or of open_clip: open_clip:ARCHITECTURE/TAG, "
+            "open_clip:ARCHITECTURE/FILE, open_clip:hf-hub:ORG/NAME."
+        ),
+    ],
     dataset: DatasetOption,
+    adapter: Annotated[
+        str | None, typer.Option("--adapter", help="PEFT adapter over a transformers model: folder or Hub id.")
+    ] = None,
+    scorer: Annotated[
+        Scorer,
+        typer.Option(
+            "--scorer",
+            help="contrastive compares embeddings, matching asks the model's head for image-text matching, vqascore "
+            "how likely its answer is Yes; auto is contrastive where the model can, or else vqascore.",
+        ),
+    ] = Scorer.AUTO,
     split: SplitOption = "test",
     tests: Annotated[
         str | None,
@@ -136,21 +167,38 @@ def evaluate(
         "auto"
     ),
     dtype: Annotated[str, typer.Option("--dtype", help="float32, bfloat16 or float16.")] = "float32",
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Keep embeddings on disk for the next run.")] = True,
+    cache_dir: Annotated[Path | None, typer.Option("--cache-dir", help="Folder to keep them in.")] = None,
+    num_processes: Annotated[
+        int, typer.Option("--num-processes", min=1, help="Processes that share the photos, each with its GPU, if any.")
+    ] = 1,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run code that the model brings along.")
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", help="Of the intervals' resampling.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the intervals' resampling.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Result file to write.")] = None,
+    examples: Annotated[
+        Path | None,
+        typer.Option("--examples", help="Parquet file to write: keys, scores, margin and outcome by entry and test."),
+    ] = None,
     on_error: OnErrorOption = OnError.RAISE,
     force: ForceOption = False,
 ) -> None:
     """Score a model on the tests of sDCI."""
     from dci_metrics.files import refuse_unwritable
 
-    if out is not None:
-        refuse_unwritable(out, force)
+    for path in (path for path in (out, examples) if path is not None):
+        refuse_unwritable(path, force)
     with _interruptible():
+        from dci_metrics import distributed
         from dci_metrics.benchmark import evaluate as run
+
+    if num_processes > 1:
+        arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--num-processes")]
+        position = next((i for i, a in enumerate(sys.argv[1:]) if a == "--num-processes"), None)
+        if position is not None:
+            del arguments[position]  # its value
+        raise typer.Exit(distributed.launch(arguments, num_processes))
 
     _quiet_unless_on_terminal()
     result = run(
@@ -159,17 +207,63 @@ def evaluate(
         split=split,
         tests=[test.strip() for test in tests.split(",")] if tests is not None else None,
         batch_size=batch_size,
+        adapter=adapter,
+        scorer=scorer.value,
         trust_remote_code=trust_remote_code,
+        cache=cache_dir if cache and cache_dir is not None else cache,
         crop=crop,  # type: ignore[arg-type]  # checked where it is used
         device=device,
         dtype=dtype,
         on_error=on_error.value,
         seed=seed,
+        examples=examples,
+        force=force,
     )
-    print(result.report())
+    if not distributed.is_main_process():
+        return
     if out is not None:
         result.save(out, force)
+    print(result.report())
+    if out is not None:
         print(f"Written: {out}")
+    if examples is not None:
+        print(f"Written: {examples}")
+
+
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(help="Result file of one model.")],
+    b: Annotated[Path, typer.Argument(help="Result file of another, on the same data with the same settings.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the intervals' resampling.")] = 0,
+) -> None:
+    """Compare two models on the same entries: difference, its 95 % interval, McNemar's exact p."""
+    with _interruptible():
+        from dci_metrics import comparison
+        from dci_metrics.results import Result
+
+    found = comparison.compare(Result.load(a), Result.load(b), seed=seed, names=(str(a), str(b)))
+    print(json.dumps(found.to_json(), indent=1, ensure_ascii=False) if as_json else found.report())
+
+
+@app.command()
+def report(
+    results: Annotated[list[Path], typer.Argument(help="Result files, of the same data and settings.")],
+    dataset: DatasetOption,
+    out: Annotated[Path, typer.Option("--out", help="HTML file to write.")],
+    examples: Annotated[
+        list[Path] | None,
+        typer.Option("--examples", help="File of `dci eval --examples` of one of the results; may be given again."),
+    ] = None,
+    force: ForceOption = False,
+) -> None:
+    """Write one HTML page, which needs no network: table, plots, and the worst entries with their crops."""
+    with _interruptible():
+        from dci_metrics.report import write_report
+
+    _quiet_unless_on_terminal()
+    write_report(results, dataset, out, examples_files=examples or [], force=force)
+    print(f"Written: {out}")
 
 
 @contextmanager
@@ -185,8 +279,11 @@ def _interruptible() -> Iterator[None]:
 def _quiet_unless_on_terminal() -> None:
     """Progress bars of the libraries are for people who watch; in a log they would stand between the messages."""
     import datasets
+    import huggingface_hub
     import transformers
 
+    # Its retries are told in a dozen lines; what comes of them is told in one.
+    huggingface_hub.utils.logging.set_verbosity_error()
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
         transformers.utils.logging.disable_progress_bar()
@@ -209,19 +306,41 @@ def options(
 
 def main() -> None:
     """Run the command line."""
+    signal.signal(signal.SIGTERM, _terminated)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal without Unicode gets question marks, not an error after all the work.
+            stream.reconfigure(errors="replace")
     try:
-        app()
-    except ValueError as error:
-        from dci import DCIError
-
-        if not isinstance(error, DCIError):
-            raise
-        _fail(str(error))
+        sys.exit(app(standalone_mode=False))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read the output has enough of it; Python would complain once more when it closes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except OSError as error:
         # A full disk, a missing right: the system's own words, and the file it is about.
         _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except Exception as error:
+        # What the command line's parser raises is known by this: typer brings a copy of click of its own.
+        message = getattr(error, "format_message", None)
+        if message is None and type(error).__name__ != "DCIError":
+            raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error)
+            sys.exit(2)
+        context = getattr(error, "ctx", None)
+        _fail((message() if message else str(error)) + (f" (see {context.command_path} --help)" if context else ""))
+
+
+def _terminated(*_: object) -> NoReturn:
+    """End as on Ctrl-C, so that what is unfinished is removed: batch systems send this before they kill."""
+    raise SystemExit(143)
 
 
 def _fail(message: str) -> None:
-    print(f"dci: error: {' '.join(message.split())}", file=sys.stderr)
+    # Of several processes, which all meet the same error, one tells.
+    if os.environ.get("RANK", "0") == "0":
+        print(f"dci: error: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(2)

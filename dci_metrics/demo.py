@@ -7,12 +7,15 @@ import datasets
 import evaluate
 
 import dci_metrics
-from dci import DCIError, Release
+from dci import ANNOTATIONS_URL, PHOTOS_PAGE, DCIError, Release
 from dci_metrics import sample
 from dci_metrics.files import refuse_existing
 from dci_metrics.hub.folder import build
 
 MODEL = "sample:tiny-clip"
+
+MARK = ".dci-demo"
+"""A file in the demo's folder, by which it knows its own."""
 
 NEXT = """\
 Next, on the real data:
@@ -34,20 +37,28 @@ def run(name: str, out: Path, force: bool) -> None:
     Raises:
         DCIError: If there is no such sample, or the folder exists and `force` is off.
     """
-    from dci import ANNOTATIONS_URL, PHOTOS_PAGE
-
     if name not in sample.RELEASES:
         raise DCIError(f"no sample {name!r}: expected {' or '.join(sample.RELEASES)}")
     refuse_existing(out, force)
-    steps = ("release", "dci", "result.json")
-    if out.is_dir() and (strange := [p.name for p in out.iterdir() if p.name not in steps]):
-        raise DCIError(f"{out}: holds {strange[0]}, which no demo wrote; choose another folder with --out")
-    shutil.rmtree(out, ignore_errors=True)
+    if out.exists() or out.is_symlink():
+        if out.is_symlink() or not (out / MARK).is_file():
+            # A slip of the pen must not remove somebody's files.
+            raise DCIError(f"{out}: is not a folder that `dci demo` wrote; choose another one with --out")
+        shutil.rmtree(out)
     out.mkdir()
-    datasets.disable_progress_bars()
+    try:
+        (out / MARK).write_text("Written by `dci demo`, which replaces this folder when it is run with --force.\n")
+        _run(name, out)
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)
+        raise
 
+
+def _run(name: str, out: Path) -> None:
+    datasets.disable_progress_bars()
     print(f"1. The release's files, as Meta ships them, but made of the sample: {out / 'release'}")
-    shutil.copytree(sample.release_folder(sample.PREFIX + name), out / "release", symlinks=False)
+    inner = "densely_captioned_images"
+    shutil.copytree(sample.release_folder(sample.PREFIX + name) / inner, out / "release" / inner)
 
     print(f"2. dci build {out / 'release'} --out {out / 'dci'}")
     print(build(Release(out / "release"), out / "dci", num_proc=2))

@@ -2,7 +2,10 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from dci import DCIError
 
@@ -23,15 +26,31 @@ def refuse_unwritable(path: Path, force: bool) -> None:
     """As `refuse_existing`, for what is to be a file.
 
     Raises:
-        DCIError: Also if it is a folder, whether `force` is on or off.
+        DCIError: Also if it is a folder or a device, whether `force` is on or off, or its folder cannot be written.
     """
     if path.is_dir():
         raise DCIError(f"{path}: is a folder; expected the name of a file")
+    if path.exists() and not path.is_file():
+        # A device or a pipe would be replaced by the file.
+        raise DCIError(f"{path}: is no ordinary file; choose another name")
     refuse_existing(path, force)
+    if not os.access(path.parent, os.W_OK):
+        raise DCIError(f"{path}: the folder {path.parent} cannot be written; choose another one")
 
 
 def write_whole(path: Path, content: bytes, force: bool = False) -> None:
     """Write a file through a neighbour that is renamed when it is complete.
+
+    Raises:
+        DCIError: If the file exists and `force` is off, or it cannot be written.
+    """
+    with unfinished_file(path, force) as file:
+        file.write(content)
+
+
+@contextmanager
+def unfinished_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
+    """A file to write piece by piece, which gets its name when all is written, and goes when anything fails.
 
     Raises:
         DCIError: If the file exists and `force` is off, or it cannot be written.
@@ -41,7 +60,7 @@ def write_whole(path: Path, content: bytes, force: bool = False) -> None:
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
             unfinished = Path(file.name)
-            file.write(content)
+            yield file
         # Temporary files are for their owner alone; a result is as readable as any file of the user's.
         umask = os.umask(0)
         os.umask(umask)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 import datasets
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 import dci
@@ -137,8 +138,15 @@ def count_dataset(dataset: str, tokenizer: str | None = None, on_error: str = "r
         }
     elif sources.is_built(path):
         rows = {split: folder_rows(path, split) for split in dci.SPLITS if any(path.glob(f"data/{split}-*.parquet"))}
+    elif path.exists():
+        raise dci.DCIError(
+            f"{dataset}: neither a folder of `dci build` (README.md and data/*.parquet) nor a DCI release "
+            "(densely_captioned_images/ or dci.tar.gz)"
+        )
     else:
         return _count_loaded(dataset, tokens)
+    if not rows:
+        raise dci.DCIError(f"{dataset}: none of its splits has a photo")
     return {split: count(of_split, tokens) for split, of_split in rows.items()}
 
 
@@ -242,6 +250,9 @@ def load_tokenizer(model: str) -> Tokenizer:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     except Exception as error:
         raise dci.DCIError(f"{model}: no tokenizer can be loaded ({error}); expected a Hub id or a folder") from error
+    if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
+        # transformers makes up an empty tokenizer where the files of one are missing, and goes on.
+        raise dci.DCIError(f"{model}: the tokenizer knows no words; its files may be missing")
     # Texts over the model's limit are what is counted here, not a mistake to warn of.
     return lambda texts: tokenizer(texts, verbose=False)
 
@@ -256,11 +267,14 @@ def folder_rows(folder: Path, split: str) -> Iterator[dci.Row]:
     if not files:
         raise dci.DCIError(f"{folder}: no data/{split}-*.parquet; expected a folder of `dci build` with this split")
     for path in files:
-        with pq.ParquetFile(path) as file:
-            there = set(file.schema_arrow.names)
-            columns = [column for names in COLUMNS.values() for column in names if column.split(".")[0] in there]
-            for batch in file.iter_batches(batch_size=100, columns=columns):
-                yield from batch.to_pylist()
+        try:
+            with pq.ParquetFile(path) as file:
+                there = set(file.schema_arrow.names)
+                columns = [column for names in COLUMNS.values() for column in names if column.split(".")[0] in there]
+                for batch in file.iter_batches(batch_size=100, columns=columns):
+                    yield from batch.to_pylist()
+        except (pa.ArrowException, OSError) as error:
+            raise dci.DCIError(f"{path}: cannot be read ({error}); build the folder again") from error
 
 
 def to_json(stats: Mapping[str, SplitStats]) -> dict[str, Any]:

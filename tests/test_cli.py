@@ -20,12 +20,12 @@ from dci_metrics.results import Result
 # Tells on stdout when the first photo is about to be read, then goes on as `dci`.
 EVAL_THAT_TELLS = """
 import dci_metrics.cli
-import dci_metrics.encoding as encoding
-original = encoding.read_photos
-def telling(rows):
+import dci_metrics.walk as walk
+original = walk.Walk.__iter__
+def telling(self):
     print("reading", flush=True)
-    return original(rows)
-encoding.read_photos = telling
+    return original(self)
+walk.Walk.__iter__ = telling
 dci_metrics.cli.main()
 """
 

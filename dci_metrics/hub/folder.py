@@ -125,7 +125,7 @@ def _whole_or_nothing(out: Path, force: bool) -> Iterator[Path]:
     try:
         yield unfinished
         _refuse_existing(out, force)
-        if out.exists():
+        if out.exists() and any(out.iterdir()):
             replaced = out.rename(unfinished.with_name(f"{unfinished.name}-replaced"))
             try:
                 unfinished.rename(out)
@@ -140,7 +140,7 @@ def _whole_or_nothing(out: Path, force: bool) -> Iterator[Path]:
 
 
 def _refuse_existing(out: Path, force: bool) -> None:
-    if not out.exists():
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not force:
         raise dci.DCIError(f"{out}: is there already; name another folder, or replace it with --force")

@@ -1,7 +1,7 @@
 """Data and a model that come with the package, so that every command runs without any download.
 
-`sample:scenes` are generated pictures with exact masks, `sample:photographs` a handful of real photographs annotated
-by hand, both in the release's layout; `sample:tiny-clip` is a small CLIP trained on scenes.
+`sample:scenes` are generated pictures with exact masks, `sample:photographs` a handful of real photographs with masks
+and captions made for this project, both in the release's layout; `sample:tiny-clip` is a small CLIP trained on scenes.
 """
 
 import hashlib
@@ -54,6 +54,12 @@ def model_path(name: str) -> Path:
     return MODELS[kind]
 
 
+def local_model(model: str | Path) -> Path:
+    """The folder of a model that `dci eval` was given by name: embedded, or on this machine; else one that is not."""
+    name = str(model)
+    return model_path(name) if name.startswith(PREFIX) else Path(name).expanduser()
+
+
 def _painted(splits: Sequence[str]) -> Path:
     home = Path(datasets.config.HF_CACHE_HOME) / "dci"
     stem = f"scenes-{_source_hash()}"
@@ -66,6 +72,7 @@ def _painted(splits: Sequence[str]) -> Path:
             scenes.write_release(unfinished, splits, num_proc=os.cpu_count() or 1)
             # Another process may have been first, with the same bytes.
             if not target.is_dir():
+                unfinished.chmod(0o755)  # temporary folders are for their owner alone
                 unfinished.rename(target)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
