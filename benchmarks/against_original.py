@@ -180,8 +180,13 @@ def child_environment(work: Path) -> dict[str, str]:
 
 
 def peak_rss_mib() -> float:
-    scale = 2**20 if sys.platform == "darwin" else 2**10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
+    """The most memory this process has held. On Linux `getrusage` would count what its parent held when it forked."""
+    try:
+        status = Path("/proc/self/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) / 2**10
+    except OSError:
+        scale = 2**20 if sys.platform == "darwin" else 2**10
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
 
 
 class Stopwatch:

@@ -13,7 +13,6 @@ larger of the two on a GPU. With `--original`, against_original.py runs the pape
 import argparse
 import json
 import os
-import resource
 import sys
 import tempfile
 import time
@@ -140,7 +139,7 @@ def measure(model: Any, arguments: argparse.Namespace) -> dict[str, Any]:
         "images_per_second": len(prepared) / seconds["evaluate"],
         "waiting_share": timing["stages"]["wait_for_photos"] / timing["seconds"],
         "stages": timing["stages"],
-        "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10,
+        "peak_rss_mib": against_original.peak_rss_mib(),
         "peak_gpu_mib": torch.cuda.max_memory_allocated() / 2**20 if "cuda" in arguments.device else None,
     }
 

@@ -312,7 +312,7 @@ def main() -> None:
             # A terminal without Unicode gets question marks, not an error after all the work.
             stream.reconfigure(errors="replace")
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(app(standalone_mode=False) or 0)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except BrokenPipeError:

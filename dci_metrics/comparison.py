@@ -146,7 +146,7 @@ def compare(a: Result, b: Result, *, seed: int = 0, names: tuple[str, str] = ("A
         raise DCIError(f"{names[0]} and {names[1]}: have no test with entries in common; score both with the same")
     dataset = a.dataset
     data = f"{dataset['id']} ({dataset['config']}, {dataset['split']}), {a.settings['mode']} mode"
-    return Comparison(a.model["id"], b.model["id"], data, seed, tests, skipped, differences(a, b))
+    return Comparison(a.name, b.name, data, seed, tests, skipped, differences(a, b))
 
 
 def refuse_others(a: Result, b: Result, names: tuple[str, str] = ("A", "B")) -> None:

@@ -117,7 +117,7 @@ def render(models: Sequence[Model], data: Data, known: depths.Depths | None, sha
 
 def _labels(paths: Sequence[Path], results: Sequence[Result]) -> list[str]:
     """Short names of the models: a folder by its last part; with the file's name where two are the same."""
-    ids = [str(result.model["id"]) for result in results]
+    ids = [result.name for result in results]
     short = [Path(name).name if name.count("/") > 1 or name.startswith((".", "/")) else name for name in ids]
     labels = [
         f"{name} ({path.stem})" if short.count(name) > 1 else name for name, path in zip(short, paths, strict=True)

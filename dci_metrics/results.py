@@ -86,6 +86,12 @@ class Result:
     rates: dict[str, list[float | None]] = field(default_factory=dict)
     breakdown: Breakdown = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """The model, and the adapter over it: what tables and plots call it."""
+        adapter = self.model.get("adapter")
+        return f"{self.model['id']} + {adapter}" if adapter else str(self.model["id"])
+
     def values(self) -> dict[str, float | None]:
         """The figure of each test."""
         return {key: score.value for key, score in self.scores.items()}
@@ -171,7 +177,7 @@ class Result:
     def report(self) -> str:
         """The table, with what was scored on what above it, and what a reader must know below."""
         dataset, settings = self.dataset, self.settings
-        head = f"{self.model['id']} on {dataset['id']} ({dataset['config']}, {dataset['split']})"
+        head = f"{self.name} on {dataset['id']} ({dataset['config']}, {dataset['split']})"
         counts = f"{self.timing['images']} images and {self.timing['texts']} texts in {self.timing['seconds']:.1f} s"
         lines = [f"{head}, {settings['mode']} mode: {counts}", "", self.table()]
         cut = [score for score in self.scores.values() if score.truncated]

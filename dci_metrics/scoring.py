@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-CHUNK = 1 << 22
+CHUNK = 1 << 20
 """Numbers that one step may hold at once: bounds memory whatever the number of entries."""
 
 

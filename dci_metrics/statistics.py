@@ -55,8 +55,8 @@ def interval(
         paired=True,
         vectorized=True,
         n_resamples=RESAMPLES,
-        # Bounds memory at photos × batch, whatever the number of photos.
-        batch=500,
+        # Bounds memory at half a million numbers an array, whatever the number of photos.
+        batch=max(1, min(500, 2**19 // len(counts))),
         confidence_level=level,
         method="percentile",
         rng=np.random.default_rng(seed),

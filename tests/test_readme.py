@@ -26,6 +26,15 @@ def test_the_example_prints_what_stands_below_it(tmp_path):
     assert run.stdout == output
 
 
+def test_a_model_of_ones_own():
+    example = next(block for block in blocks("python") if "class MyModel" in block)
+    example = example.replace('"my-clip"', repr(str(sample.model_path("sample:tiny-clip"))))
+    run = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    table = next(block for block in blocks("text") if "right / entries" in block)
+    assert run.stdout.splitlines()[1:] == table.splitlines()[1:]
+
+
 def test_eval_prints_the_readmes_table():
     command = next(line for block in blocks("bash") for line in block.splitlines() if "sample:scenes" in line)
     run = subprocess.run(

@@ -203,10 +203,13 @@ def _family(config: Any, architectures: Iterable[str], name: str, scorer: str) -
         # A model with code of its own: if it has what the general class asks for, that is all there is to know of it.
         return HuggingFaceEncoder
     known = ", ".join(sorted(key for way, key in FAMILIES if way == wanted[0]))
+    if wanted[-1] == "vqascore":
+        generative = "those that transformers loads with AutoModelForImageTextToText"
+        known = generative if scorer == "vqascore" else f"{known}, and {generative}"
+    asked = "" if scorer == "auto" else f" as {scorer}"
     raise DCIError(
-        f"{name}: models of type {config.model_type!r} ({', '.join(architectures) or 'of no architecture'}) are not "
-        f"known here as {wanted[0]} (known: {known}); hand over an object with encode_images and encode_texts, or "
-        "with score, instead"
+        f"{name}: models of type {config.model_type!r} ({', '.join(architectures)}) are not known here{asked} (known: "
+        f"{known}); hand over an object with encode_images and encode_texts, or with score, instead"
     )
 
 

@@ -158,7 +158,11 @@ class VQAScorer(HuggingFaceModel):
             chat.append({"role": "assistant", "content": [{"type": "text", "text": answer}]})
         # Models that think before they answer are asked not to.
         options = {"enable_thinking": False} if "enable_thinking" in str(self.processor.chat_template) else {}
-        return str(self.processor.apply_chat_template(chat, add_generation_prompt=answer is None, **options))
+        try:
+            return str(self.processor.apply_chat_template(chat, add_generation_prompt=answer is None, **options))
+        # A template may raise whatever it likes.
+        except Exception as error:
+            raise DCIError(f"{self.model_id}: its chat template takes no question about an image: {error}") from error
 
     def _cut(self, texts: Sequence[str]) -> list[str]:
         """Texts, without what is over the limit."""

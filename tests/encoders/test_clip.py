@@ -225,7 +225,7 @@ def test_models_of_other_kinds(tmp_path):
     bert = BertModel(BertConfig(**tiny, vocab_size=10))
     bert.save_pretrained(tmp_path / "bert")
     for model in (tmp_path / "bert", bert):
-        with pytest.raises(dci.DCIError, match=r"models of type 'bert' are not known here \(known: .*clip"):
+        with pytest.raises(dci.DCIError, match=r"of type 'bert' \(BertModel\) are not known here \(known: .*clip"):
             encoders.load(model)
 
 

@@ -1,5 +1,6 @@
 """Matching heads through the package, against transformers used directly on one image and one text at a time."""
 
+import command
 import pytest
 import torch
 from encoders import families
@@ -8,6 +9,7 @@ from encoders.inputs import IMAGES, LONG, TEXTS
 import dci_metrics
 from dci_metrics import encoders
 from dci_metrics.encoders.base import DualEncoder, LooksOnce, PairScorer, TextLength
+from dci_metrics.results import Result
 
 
 def blip(model, images, texts):
@@ -141,6 +143,31 @@ def test_contrastive_stays_the_default(models, name):
     *_, folder, _ = models(name)
     for scorer in ("auto", "contrastive"):
         assert encoders.load(folder, scorer=scorer, device="cpu").info.scorer == "contrastive"
+
+
+def test_from_the_command_line(tmp_path, monkeypatch, capsys):
+    """Figures are those of transformers used directly, and the result says how they came about."""
+    model, processor = families.blip_retrieval()
+    for part in (model, processor):
+        part.save_pretrained(tmp_path / "blip")
+
+    class Direct:
+        def score(self, images, texts):
+            logits = [[direct("blip", model, processor, one, text) for text in texts] for one in images]
+            return torch.stack([torch.stack(row) for row in logits]).softmax(-1)[..., 1]
+
+    tests = ["all_scm", "all_neg"]
+    arguments = ["eval", tmp_path / "blip", "--dataset", "sample:scenes", "--device", "cpu", "--tests", ",".join(tests)]
+    for scorer in ("matching", "auto"):
+        options = ["--scorer", scorer, "--out", tmp_path / f"{scorer}.json"]
+        assert command.run(monkeypatch, capsys, *arguments, *options)[0] == 0
+    matching, default = (Result.load(tmp_path / f"{scorer}.json") for scorer in ("matching", "auto"))
+    assert (matching.settings["scorer"], default.settings["scorer"]) == ("matching", "contrastive")
+    assert "question" not in matching.settings
+    assert matching.outcomes != default.outcomes
+    assert matching.dataset == default.dataset
+    assert matching.outcomes == dci_metrics.evaluate(Direct(), "sample:scenes", tests=tests, progress=False).outcomes
+    assert {key: score.truncated for key, score in matching.scores.items()} == {"all_scm": 0, "all_neg": 0}
 
 
 def test_models_without_the_head(tmp_path):

@@ -1,5 +1,6 @@
 """VQAScore through the package, against transformers used directly on one image and one text at a time."""
 
+import command
 import pytest
 import torch
 import transformers
@@ -11,6 +12,7 @@ import dci_metrics
 from dci_metrics import encoders
 from dci_metrics.encoders.base import DualEncoder, PairScorer, TextLength
 from dci_metrics.encoders.vqascore import VQAScorer
+from dci_metrics.results import Result
 
 QUESTION = 'Does this figure show "{}"? Please answer yes or no.'
 # Name: what the processor is given, the first token of the answer.
@@ -182,10 +184,35 @@ def test_models_that_cannot_be_asked(models, tmp_path):
         encoders.load(model.model, processor=processor)
     with pytest.raises(dci_metrics.DCIError, match="of its 70 tokens, image and question take"):
         encoders.load(*vlms.llava(limit=70)[:1], processor=processor)
+    _, other = vlms.llava(chat="{{ raise_exception('not like this') }}")
+    with pytest.raises(dci_metrics.DCIError, match="its chat template takes no question about an image: not like this"):
+        encoders.load(model, processor=other)
     processor.image_token = "<nothing>"
     processor.tokenizer.add_tokens("<nothing>")
     with pytest.raises(dci_metrics.DCIError, match="cannot"):
         encoders.load(model, processor=processor).score(IMAGES[:1], ["red"])
+
+
+def test_figures_are_those_of_transformers(models, monkeypatch, capsys, tmp_path):
+    """`dci eval` asks a generative model without being told to; what it asks stands in the result."""
+    model, folder, scorer = models("llava")
+
+    class Direct:
+        def score(self, images, texts):
+            return torch.stack([
+                torch.stack([direct("llava", model, scorer.processor, one, text) for text in texts]) for one in images
+            ])  # fmt: skip
+
+    options = ["--device", "cpu", "--tests", "all_neg,base_scm", "--out", tmp_path / "result.json"]
+    assert command.run(monkeypatch, capsys, "eval", folder, "--dataset", "sample:photographs", *options)[0] == 0
+    result = Result.load(tmp_path / "result.json")
+    tests = ["all_neg", "base_scm"]
+    expected = dci_metrics.evaluate(Direct(), "sample:photographs", tests=tests, progress=False)
+    assert result.outcomes == expected.outcomes
+    assert (result.settings["scorer"], result.settings["question"]) == ("vqascore", QUESTION)
+    assert result.settings["batch_size"] == 8
+    assert result.model["text_limit"] == scorer.text_limit
+    assert result.scores["all_neg"].tokens_lost == 0
 
 
 def test_a_dual_encoder_cannot_be_asked():
