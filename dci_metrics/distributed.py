@@ -4,6 +4,7 @@ The processes are those that `accelerate launch`, `torchrun` or `dci eval --num-
 environment that these set. Only results travel between them, as Python objects over gloo, also on GPUs.
 """
 
+import atexit
 import os
 import socket
 import subprocess
@@ -34,6 +35,8 @@ class World:
         if self.size > 1:
             if not dist.is_initialized():
                 dist.init_process_group("gloo")
+                # Its threads, still running when the process ends, would make C++ abort it.
+                atexit.register(dist.destroy_process_group)
             self._group = dist.new_group(backend="gloo")
 
     def gather(self, value: T | DCIError) -> list[T]:
