@@ -26,7 +26,7 @@ import torch
 
 import dci_metrics
 from dci_metrics import encoders
-from dci_metrics.benchmark import _default_batch_size, select_tasks
+from dci_metrics.benchmark import default_batch_size, select_tasks
 from dci_metrics.encoding import index_texts
 from dci_metrics.sources import open_source
 from dci_metrics.subcrops import Photo, read_photos
@@ -83,7 +83,7 @@ def make_model(folder: Path, arguments: argparse.Namespace) -> Path:
 def measure(model: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     """Time the forward passes, the loading, and all of it together."""
     encoder = encoders.load(str(model), device=arguments.device, dtype=arguments.dtype)
-    batch = arguments.batch_size or _default_batch_size(encoder)
+    batch = arguments.batch_size or default_batch_size(encoder)
     photos = list(read_photos(open_source(arguments.release).read()))
     wanted = select_tasks(None)
     taken = [[entry for entry in photo.entries if any(task.takes(entry) for task in wanted)] for photo in photos]

@@ -106,7 +106,7 @@ def evaluate(
         dtype=dtype,
         trust_remote_code=trust_remote_code,
     )
-    how = Settings(batch_size or _default_batch_size(encoder), crop, on_error, progress)
+    how = Settings(batch_size or default_batch_size(encoder), crop, on_error, progress)
     world = World()
     if isinstance(encoder, PairScorer):
         encoded = pairs.score_pairs(source, encoder, wanted, how, clock, world, lambda *found: _run(wanted, *found))
@@ -166,15 +166,14 @@ def _caches(model: Any, encoder: DualEncoder, cache: bool | str | Path) -> Cache
     """The embeddings that are known of a model; None where it cannot be told whether they would be the same."""
     if cache is False or not isinstance(model, str | Path):
         return None
-    path = sample.model_path(str(model)) if str(model).startswith(sample.PREFIX) else model
-    key = model_key(path, encoders.describe(encoder))
+    key = model_key(sample.local_model(model), encoders.describe(encoder))
     if key is None:
         return None
     folder = (default_folder() if cache is True else Path(cache)) / key
     return Caches(EmbeddingCache(folder / "images"), EmbeddingCache(folder / "texts"))
 
 
-def _default_batch_size(encoder: DualEncoder | PairScorer) -> int:
+def default_batch_size(encoder: DualEncoder | PairScorer) -> int:
     """Small on a CPU, where a batch should stay in its caches (`benchmarks/`), and large on a GPU."""
     info = encoders.describe(encoder)
     if info.scorer == "vqascore":

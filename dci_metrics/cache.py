@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import threading
 import uuid
 from collections.abc import Sequence
 from importlib import metadata
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from dci import DCIError
 from dci_metrics.encoders.base import ModelInfo
+from dci_metrics.revisions import sha256_of
 
 FLUSH = 512
 """Embeddings that are held back before they are written: what an interruption may cost."""
@@ -56,8 +56,7 @@ def _state_of(path: Path, revision: str | None) -> str | None:
     digest = hashlib.sha256()
     for file in sorted(path.glob("*") if path.is_dir() else [path]):
         if file.is_file():
-            with file.open("rb") as content:
-                digest.update(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+            digest.update(f"{file.name} {sha256_of(file)}\n".encode())
     return digest.hexdigest()
 
 
@@ -74,7 +73,6 @@ class EmbeddingCache:
         self.folder = folder
         self._known: dict[str, Tensor] = {}
         self._new: list[tuple[str, Tensor]] = []
-        self._lock = threading.Lock()
         for path in sorted(folder.glob("*.safetensors")):
             self._read(path)
 
@@ -99,23 +97,22 @@ class EmbeddingCache:
         Raises:
             DCIError: If the folder cannot be written.
         """
-        with self._lock:
-            if not self._new:
-                return
-            keys = json.dumps([key for key, _ in self._new])
-            embeds = torch.stack([embed for _, embed in self._new]).contiguous()
-            target = self.folder / f"{uuid.uuid4().hex}.safetensors"
-            unfinished = target.with_suffix(".unfinished")
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                save_file({"embeds": embeds}, unfinished, {"keys": keys, "sha256": _checksum(keys, embeds)})
-                unfinished.replace(target)
-            except OSError as error:
-                raise DCIError(
-                    f"{self.folder}: cannot be written ({error.strerror or error}); choose another folder with "
-                    "--cache-dir, or go without with --no-cache"
-                ) from error
-            self._new.clear()
+        if not self._new:
+            return
+        keys = json.dumps([key for key, _ in self._new])
+        embeds = torch.stack([embed for _, embed in self._new]).contiguous()
+        target = self.folder / f"{uuid.uuid4().hex}.safetensors"
+        unfinished = target.with_suffix(".unfinished")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            save_file({"embeds": embeds}, unfinished, {"keys": keys, "sha256": _checksum(keys, embeds)})
+            unfinished.replace(target)
+        except OSError as error:
+            raise DCIError(
+                f"{self.folder}: cannot be written ({error.strerror or error}); choose another folder with "
+                "--cache-dir, or go without with --no-cache"
+            ) from error
+        self._new.clear()
 
     def _read(self, path: Path) -> None:
         try:

@@ -193,12 +193,9 @@ def evaluate(
         from dci_metrics import distributed
         from dci_metrics.benchmark import evaluate as run
 
-    if num_processes > 1:
-        arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--num-processes")]
-        position = next((i for i, a in enumerate(sys.argv[1:]) if a == "--num-processes"), None)
-        if position is not None:
-            del arguments[position]  # its value
-        raise typer.Exit(distributed.launch(arguments, num_processes))
+    # The processes that are started here have the same arguments, and know by this that they are.
+    if num_processes > 1 and "WORLD_SIZE" not in os.environ:
+        raise typer.Exit(distributed.launch(sys.argv[1:], num_processes))
 
     _quiet_unless_on_terminal()
     result = run(
@@ -280,13 +277,15 @@ def _quiet_unless_on_terminal() -> None:
     """Progress bars of the libraries are for people who watch; in a log they would stand between the messages."""
     import datasets
     import huggingface_hub
-    import transformers
 
     # Its retries are told in a dozen lines; what comes of them is told in one.
     huggingface_hub.utils.logging.set_verbosity_error()
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
-        transformers.utils.logging.disable_progress_bar()
+        # transformers asks for this when it is imported, which takes long and is not for every command.
+        huggingface_hub.utils.disable_progress_bars()  # type: ignore[attr-defined]  # it is exported lazily
+        if "transformers" in sys.modules:
+            sys.modules["transformers"].utils.logging.disable_progress_bar()
 
 
 def _version(asked: bool) -> None:

@@ -199,6 +199,21 @@ def _encode_share(
     return torch.stack(vectors) if vectors else torch.zeros(0, 0)
 
 
+def tensor_of(given: Any, what: str, shape: str) -> Tensor:
+    """What a model gave, on the CPU.
+
+    Raises:
+        DCIError: If it is no tensor, and nothing that torch makes one of.
+    """
+    try:
+        return torch.as_tensor(given).detach().to("cpu")
+    # What torch cannot take as numbers is a TypeError, a ValueError or a RuntimeError, by what it is.
+    except Exception as error:
+        raise DCIError(
+            f"the model gave {what} as {type(given).__name__}; expected a tensor of shape {shape}"
+        ) from error
+
+
 def normalised(embeds: Any, n: int, what: str) -> Tensor:
     """Unit vectors in float32 on the CPU.
 
@@ -206,13 +221,7 @@ def normalised(embeds: Any, n: int, what: str) -> Tensor:
         DCIError: If they are not (n, d), or for images (n, q, d), or not finite: a comparison with NaN is silently
             false.
     """
-    try:
-        tensor = torch.as_tensor(embeds).detach().to("cpu")
-    # What torch cannot take as numbers is a TypeError, a ValueError or a RuntimeError, by what it is.
-    except Exception as error:
-        raise DCIError(
-            f"the model gave {what} embeddings as {type(embeds).__name__}; expected a tensor of shape ({n}, d)"
-        ) from error
+    tensor = tensor_of(embeds, f"{what} embeddings", f"({n}, d)")
     dims = (2, 3) if what == "image" else (2,)
     if tensor.dim() not in dims or len(tensor) != n or 0 in tensor.shape:
         raise DCIError(f"the model gave {what} embeddings of shape {tuple(tensor.shape)}; expected ({n}, d)")

@@ -11,7 +11,7 @@ from torch import Tensor
 from dci import DCIError
 from dci_metrics.distributed import World
 from dci_metrics.encoders.base import LooksOnce, MeasuresTexts, PairScorer
-from dci_metrics.encoding import Encoded, attempt, index_texts
+from dci_metrics.encoding import Encoded, attempt, index_texts, tensor_of
 from dci_metrics.scoring import Similarity
 from dci_metrics.sources import Share, Source
 from dci_metrics.subcrops import Entry, read_photos
@@ -184,13 +184,7 @@ def _scored(scorer: PairScorer, crop: PIL.Image.Image, texts: Sequence[str], bat
 
 def _finite(scores: Any, shape: tuple[int, ...]) -> list[float]:
     """What the model gave, as float32, in which scores are compared."""
-    try:
-        tensor = torch.as_tensor(scores).detach().to("cpu")
-    # What torch cannot take as numbers is a TypeError, a ValueError or a RuntimeError, by what it is.
-    except Exception as error:
-        raise DCIError(
-            f"the model gave scores as {type(scores).__name__}; expected a tensor of shape {shape}"
-        ) from error
+    tensor = tensor_of(scores, "scores", f"{shape}")
     if tensor.shape != shape or tensor.is_complex():
         raise DCIError(
             f"the model gave scores of shape {tuple(tensor.shape)} and type {tensor.dtype} for 1 image and {shape[-1]} "

@@ -34,6 +34,18 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return done.stdout.strip() or None if done.returncode == 0 else None
 
 
+def sha256_of(path: Path) -> str:
+    """The hash of a file; of one that has not changed since it is not computed again."""
+    stat = path.stat()
+    return _sha256_of(path.resolve(), stat.st_size, stat.st_mtime_ns)
+
+
+@functools.lru_cache
+def _sha256_of(path: Path, size: int, mtime_ns: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def of_weights(folder: Path) -> str | None:
     """A name for the weights in a folder: "sha256:" and the hash of the file, as `sha256sum` and the Hub give it.
 
@@ -42,8 +54,7 @@ def of_weights(folder: Path) -> str | None:
     files = next((found for kind in WEIGHTS if (found := sorted(folder.glob(kind)))), [])
     hashes = {}
     for path in files:
-        with path.open("rb") as file:
-            hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+        hashes[path.name] = sha256_of(path)
     if not hashes:
         return None
     if len(hashes) == 1:
