@@ -1,7 +1,7 @@
 """What a dual encoder makes of a dataset: each subcrop and each distinct text is encoded once for all tests."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ from torch import Tensor
 from dci import DCIError
 from dci_metrics.cache import EmbeddingCache
 from dci_metrics.distributed import World
-from dci_metrics.encoders.base import DualEncoder, MeasuresTexts, Prepares, TextLength
+from dci_metrics.encoders.base import DualEncoder, MeasuresTexts, Prepares, ReadsTokens, TextLength
 from dci_metrics.scoring import EmbeddingSimilarity, Similarity
 from dci_metrics.sources import Share, Source
 from dci_metrics.subcrops import Entry
@@ -166,35 +166,48 @@ def _encode_texts(
     """Embed distinct texts, those of like length together, so that little padding is computed."""
     lengths = encoder.text_lengths(texts) if isinstance(encoder, MeasuresTexts) else None
     size = [length.tokens for length in lengths] if lengths is not None else [len(text) for text in texts]
-    order = sorted(range(len(texts)), key=size.__getitem__)
-    mine = [texts[i] for i in order[world.rank :: world.size]]
+    keys = _text_keys(texts, encoder)
+    # What the model reads as one text is one, whichever of its spellings comes first.
+    first: dict[str, int] = {}
+    for i, key in enumerate(keys):
+        first.setdefault(key, i)
+    order = sorted(first.values(), key=size.__getitem__)
+    mine = {keys[i]: texts[i] for i in order[world.rank :: world.size]}
     shares = world.gather(attempt(lambda: _encode_share(mine, encoder, settings, world, caches)))
     shares = [share for share in shares if len(share)]
     _check_sizes(text=shares)
     embeds = torch.empty(len(texts), shares[0].shape[-1])
     for rank, share in enumerate(shares):
         embeds[order[rank :: world.size]] = share
-    return embeds, lengths
+    return embeds[[first[key] for key in keys]], lengths
+
+
+def _text_keys(texts: list[str], encoder: DualEncoder) -> list[str]:
+    """A name of what the model reads of each text."""
+    if isinstance(encoder, ReadsTokens):
+        read = [repr(ids).encode() for ids in encoder.token_ids(texts)]
+    else:
+        read = [text.encode("utf-8", "surrogatepass") for text in texts]
+    return [hashlib.sha256(what).hexdigest() for what in read]
 
 
 def _encode_share(
-    texts: list[str], encoder: DualEncoder, settings: Settings, world: World, caches: Caches | None
+    texts: Mapping[str, str], encoder: DualEncoder, settings: Settings, world: World, caches: Caches | None
 ) -> Tensor:
-    """Embed the texts that this process takes."""
-    known = caches.texts if caches is not None else None
-    keys = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for text in texts]
-    todo = [i for i, key in enumerate(keys) if known is None or key not in known]
-    found: dict[int, Tensor] = {}
+    """Embed the texts that this process takes, given by key."""
+    known: EmbeddingCache | dict[str, Tensor] = caches.texts if caches is not None else {}
+    todo = [key for key in texts if key not in known]
     with bar(len(texts), "text", settings.progress and world.rank == 0) as shown:
         shown.update(len(texts) - len(todo))
         for start in range(0, len(todo), settings.batch_size):
             batch = todo[start : start + settings.batch_size]
-            embeds = normalised(encoder.encode_texts([texts[i] for i in batch]), len(batch), "text")
-            found |= zip(batch, embeds, strict=True)
-            if known is not None:
-                known.add([keys[i] for i in batch], embeds)
+            embeds = normalised(encoder.encode_texts([texts[key] for key in batch]), len(batch), "text")
+            if isinstance(known, EmbeddingCache):
+                known.add(batch, embeds)
+            else:
+                known.update(zip(batch, embeds, strict=True))
             shown.update(len(batch))
-    vectors = [found[i] if i in found or known is None else known[key] for i, key in enumerate(keys)]
+    vectors = [known[key] for key in texts]
     _check_sizes(text=[vector[None] for vector in vectors])
     return torch.stack(vectors) if vectors else torch.zeros(0, 0)
 

@@ -216,6 +216,26 @@ def test_photos_are_decoded_once_and_each_crop_and_text_is_encoded_once(rows, mo
     assert len(encoder.texts) == len(set(encoder.texts)) == result.timing["texts"]
 
 
+def test_texts_that_are_the_same_tokens_are_encoded_once(rows, clip, monkeypatch):
+    """In batches of their own, padded otherwise, they would differ in the last bit, and not tie."""
+    seen = []
+    encoder = encoders.load(clip[0], processor=clip[1])
+    encode_texts = encoder.encode_texts
+    monkeypatch.setattr(encoder, "encode_texts", lambda texts: seen.extend(texts) or encode_texts(texts))
+    beyond = "one two three " * 40
+    same = [" the red  thing", "The red thing", "the\nred thing ", f"{beyond}four", f"{beyond}five"]
+    other = ["the red things", "the red thing.", "", *(f"a thing {n} " * n for n in range(1, 20))]
+    texts = dict.fromkeys([*same, *other])
+    found, _ = encoding._encode_texts(list(texts), encoder, walk.Settings(4, "box", "raise", False), World(), None)
+    assert len(seen) == len(texts) - 3
+    rows_of = dict(zip(texts, found, strict=True))
+    assert all(torch.equal(rows_of[text], rows_of[same[0]]) for text in same[:3])
+    assert torch.equal(rows_of[same[3]], rows_of[same[4]])
+    assert len({tuple(row.tolist()) for row in found}) == len(seen)
+    alone = encoding.normalised(torch.cat([encode_texts([text]) for text in texts]), len(texts), "text")
+    torch.testing.assert_close(found, alone, atol=1e-5, rtol=0)
+
+
 def test_the_order_of_photos_does_not_change_embeddings(rows, clip):
     def embeddings(rows):
         encoder = encoders.load(clip[0], processor=clip[1])

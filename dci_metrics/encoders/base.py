@@ -80,6 +80,19 @@ class MeasuresTexts(Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsTokens(Protocol):
+    """A dual encoder that tells what it reads of a text, so that texts that are one to it are encoded once.
+
+    Texts that differ in blanks, in capitals, or beyond the limit only may be the same tokens. Encoded in different
+    batches they would differ in the last bit, and an exact tie, which the tests have rules for, would be none.
+    """
+
+    def token_ids(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """The tokens of each text after cutting, with the special ones."""
+        ...
+
+
 @dataclass(frozen=True)
 class ModelInfo:
     """What a result says of its model; None where nothing is known.

@@ -124,6 +124,12 @@ class HuggingFaceModel:
         )
         return {name: values.to(self.model.device) for name, values in tokens.items()}
 
+    def token_ids(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """The tokens of each text after cutting, with the special ones."""
+        limit = self.text_limit
+        found = self.tokenizer(self.as_trained(texts), truncation=limit is not None, max_length=limit, verbose=False)
+        return [tuple(ids) for ids in found["input_ids"]]
+
     def text_lengths(self, texts: Sequence[str]) -> list[TextLength]:
         """Tokens of each text after cutting, and how many were cut off."""
         counts = [len(ids) for ids in self.tokenizer(self.as_trained(texts), verbose=False)["input_ids"]]

@@ -97,6 +97,10 @@ class OpenCLIPEncoder:
         embeds: torch.Tensor = self.model.encode_text(self.tokenizer(list(texts)).to(self.device))
         return embeds
 
+    def token_ids(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """The tokens of each text after cutting, with the special ones and the padding."""
+        return [tuple(ids) for ids in self.tokenizer(list(texts)).tolist()]
+
     def text_lengths(self, texts: Sequence[str]) -> list[TextLength]:
         """Tokens of each text after cutting, and how many were cut off."""
         limit = self.text_limit

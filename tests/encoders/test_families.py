@@ -99,6 +99,18 @@ def test_lengths_are_the_tokenizers(models, name):
 
 
 @each_family
+def test_token_ids_are_what_the_model_reads(models, name):
+    _, _, encoder = models(name)
+    texts = [*dict.fromkeys(TEXTS), f"{LONG} more"]
+    ids = encoder.token_ids(texts)
+    assert ids[-1] == ids[texts.index(LONG)]
+    read = [tokens_of(encoder, [text])["input_ids"][0].tolist() for text in texts]
+    # Some pad to their limit.
+    assert all(row[: len(own)] == list(own) and len(set(row[len(own) :])) <= 1 for own, row in zip(ids, read))
+    assert [len(own) for own in ids] == [length.tokens for length in encoder.text_lengths(texts)]
+
+
+@each_family
 def test_info(models, name):
     (model, _), folder, encoder = models(name)
     info = encoders.describe(encoder)

@@ -104,6 +104,15 @@ def test_long_texts_are_cut_with_the_end_token_kept(encoder, direct):
     ]
 
 
+def test_token_ids_are_what_the_model_reads(encoder, direct):
+    texts = [" the red  thing", "the red thing", "the red things", LONG, f"{LONG} more", ""]
+    ids = encoder.token_ids(texts)
+    assert [list(row) for row in ids] == direct.tokenizer(texts).tolist()
+    assert ids[0] == ids[1]
+    assert ids[3] == ids[4]
+    assert len(set(ids)) == 4
+
+
 def test_the_limit_is_the_models(tmp_path):
     torch.save(random_weights("tiny-short"), tmp_path / "short.pt")
     encoder = encoders.load(f"open_clip:tiny-short/{tmp_path / 'short.pt'}", device="cpu")
