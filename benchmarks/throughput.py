@@ -1,13 +1,15 @@
 """How close scoring comes to the time that the model itself needs, and how far it is from the paper's own code.
 
     python benchmarks/throughput.py --release RELEASE (--model FOLDER_OR_ID | --make-model vit-b-32) \
-        [--device cpu|cuda] [--dtype float32] [--batch-size N] [--repeat 3] [--original DCI_CHECKOUT] [--json FILE]
+        [--device cpu|cuda] [--dtype float32] [--resize pil|device] [--batch-size N] [--repeat 3] \
+        [--original DCI_CHECKOUT] [--json FILE]
 
 Three things are measured in one run, in this process, one after the other, `--repeat` times, and the fastest of each
 is taken: (1) the bare forward passes over the distinct images and texts, all of them preprocessed and in memory
 beforehand, in the same batches; (2) decoding, cropping and resizing alone, on all cores; (3) `dci_metrics.evaluate`
 from the files to the result, without its cache. The limit is (1) on a CPU, where (2) takes the same cores, and the
-larger of the two on a GPU. With `--original`, against_original.py runs the paper's code beside ours as well.
+larger of the two on a GPU. With `--resize device`, resizing is part of (1), not of (2). With `--original`,
+against_original.py runs the paper's code beside ours as well.
 """
 
 import argparse
@@ -66,6 +68,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--make-model", choices=list(SIZES), default="vit-b-32", help="a random model of that size")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--resize", choices=encoders.RESIZES, default="pil", help="as `dci eval --resize`")
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--original", type=Path, help="checkout of github.com/facebookresearch/DCI")
@@ -82,7 +85,7 @@ def make_model(folder: Path, arguments: argparse.Namespace) -> Path:
 
 def measure(model: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     """Time the forward passes, the loading, and all of it together."""
-    encoder = encoders.load(str(model), device=arguments.device, dtype=arguments.dtype)
+    encoder = load(model, arguments)
     batch = arguments.batch_size or default_batch_size(encoder)
     photos = list(read_photos(open_source(arguments.release).read()))
     wanted = select_tasks(None)
@@ -109,8 +112,8 @@ def measure(model: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     def all_of_it() -> None:
         results.append(
             dci_metrics.evaluate(
-                str(model), str(arguments.release), device=arguments.device, dtype=arguments.dtype, batch_size=batch,
-                cache=False, progress=False,
+                str(model), str(arguments.release), device=arguments.device, dtype=arguments.dtype,
+                resize=arguments.resize, batch_size=batch, cache=False, progress=False,
             )
         )  # fmt: skip
 
@@ -144,8 +147,13 @@ def measure(model: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def load(model: Any, arguments: argparse.Namespace) -> Any:
+    """The model's encoder."""
+    return encoders.load(str(model), device=arguments.device, dtype=arguments.dtype, resize=arguments.resize)
+
+
 def load_all(photos: Sequence[Photo], taken: Sequence[Sequence[Any]], encoder: Any) -> list[Sequence[Any]]:
-    """Decode, crop and preprocess all photos on all cores."""
+    """Decode, crop and preprocess all photos on all cores; all but resize them if the model's device does that."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(
             pool.map(lambda item: encoder.prepare_images(item[0].crops(item[1])), zip(photos, taken, strict=True))
@@ -154,7 +162,7 @@ def load_all(photos: Sequence[Photo], taken: Sequence[Sequence[Any]], encoder: A
 
 def model_loading(model: Any, arguments: argparse.Namespace) -> float:
     """Seconds that `evaluate` spends on reading the model, which no run can do without."""
-    return fastest(lambda: encoders.load(str(model), device=arguments.device, dtype=arguments.dtype), arguments.repeat)
+    return fastest(lambda: load(model, arguments), arguments.repeat)
 
 
 def fastest(work: Callable[[], Any], repeat: int) -> float:

@@ -12,7 +12,7 @@ from torch import Tensor
 from dci import DCIError
 from dci_metrics import depths, encoders, pairs, revisions, sample, scoring, statistics
 from dci_metrics.breakdown import break_down
-from dci_metrics.cache import EmbeddingCache, default_folder, model_key
+from dci_metrics.cache import EmbeddingCache, ScoreCache, default_folder, model_key
 from dci_metrics.distributed import World, is_main_process
 from dci_metrics.encoders.base import DualEncoder, PairScorer
 from dci_metrics.encoding import Caches, Encoded, encode
@@ -24,7 +24,7 @@ from dci_metrics.scoring import Similarity
 from dci_metrics.sources import open_source
 from dci_metrics.subcrops import Crop, Entry
 from dci_metrics.tasks import GROUP_SIZE, PAPER_TASKS, TASKS, Task
-from dci_metrics.walk import Clock, Settings
+from dci_metrics.walk import Clock, Settings, loaders
 
 
 def evaluate(
@@ -39,7 +39,9 @@ def evaluate(
     batch_size: int | None = None,
     device: str = "auto",
     dtype: str = "float32",
+    resize: str = "pil",
     trust_remote_code: bool = False,
+    compile: bool = False,
     crop: Crop = "box",
     on_error: str = "raise",
     cache: bool | str | Path = True,
@@ -69,11 +71,14 @@ def evaluate(
         batch_size: Images, and texts, encoded at once; None for what suits the model's device.
         device: Of a model given by name: "auto", "cpu", "cuda", ...
         dtype: Of a model given by name: "float32", "bfloat16" or "float16". Scores are compared in float32.
+        resize: Of a transformers model: "pil" (the paper's) resizes images on the CPU, "device" where the model is,
+            with PIL's filters but in float32; the result says "torch" then.
         trust_remote_code: Whether to run code that a model given by name brings along.
+        compile: Whether the blocks of a model given by name are compiled (`torch.compile`): some seconds at first.
         crop: "box" as the paper cuts subcrops out, or "masked" with everything outside of the mask greyed.
         on_error: "raise", or "skip" to leave out photos that are missing or broken; they stand in the result.
-        cache: Whether embeddings of a model given by name are kept on disk for the next run, or the folder to keep
-            them in; an interrupted run goes on where it stopped.
+        cache: Whether embeddings, or scores of pairs, of a model given by name are kept on disk for the next run, or
+            the folder to keep them in; an interrupted run goes on where it stopped.
         seed: Of the intervals' resampling.
         progress: Whether to show it.
         examples: Parquet file to write, one row an entry and test: keys, scores, margin, right or wrong
@@ -104,35 +109,27 @@ def evaluate(
         scorer=scorer,
         device=device,
         dtype=dtype,
+        resize=resize,
         trust_remote_code=trust_remote_code,
+        compile=compile,
     )
-    how = Settings(batch_size or default_batch_size(encoder), crop, on_error, progress)
+    threads = loaders(encoders.describe(encoder).device)
+    how = Settings(batch_size or default_batch_size(encoder), crop, on_error, progress, threads)
     world = World()
+    folder = _cache_folder(model, encoder, cache)
     if isinstance(encoder, PairScorer):
-        encoded = pairs.score_pairs(source, encoder, wanted, how, clock, world, lambda *found: _run(wanted, *found))
+        known_scores = ScoreCache(folder / "pairs") if folder is not None else None
+        encoded = pairs.score_pairs(
+            source, encoder, wanted, how, clock, world, lambda *found: _run(wanted, *found), known_scores
+        )
     else:
-        encoded = encode(source, encoder, wanted, how, clock, world, _caches(model, encoder, cache))
+        known = Caches(EmbeddingCache(folder / "images"), EmbeddingCache(folder / "texts")) if folder else None
+        encoded = encode(source, encoder, wanted, how, clock, world, known)
     with clock.stage("score"):
         found = _run(wanted, encoded.entries, encoded.text_index, encoded.similarity)
         scores = {task.key: _score(task, encoded, found[task.key], seed) for task in wanted}
         outcomes = {task.key: _marks(task, encoded, found[task.key]) for task in wanted}
-    info = asdict(encoders.describe(encoder))
-    if info["revision"] is None and isinstance(model, str | Path):
-        info["revision"] = revisions.of_weights(sample.local_model(model))
-    settings = {
-        "mode": "paper",
-        "group_size": GROUP_SIZE,
-        "crop": crop,
-        "batch_size": how.batch_size,
-        "dtype": info.pop("dtype"),
-        "device": info.pop("device"),
-        "image_backend": info.pop("image_backend"),
-        "scorer": info.pop("scorer"),
-        "seed": seed,
-    }
-    question = info.pop("question")
-    if question is not None:
-        settings["question"] = question
+    info, settings = _described(model, encoder, how, seed)
     result = Result(
         model=info,
         dataset={
@@ -162,15 +159,30 @@ def evaluate(
     return result
 
 
-def _caches(model: Any, encoder: DualEncoder, cache: bool | str | Path) -> Caches | None:
-    """The embeddings that are known of a model; None where it cannot be told whether they would be the same."""
+def _described(
+    model: Any, encoder: DualEncoder | PairScorer, how: Settings, seed: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a result says of its model, and of its settings."""
+    info = asdict(encoders.describe(encoder))
+    if info["revision"] is None and isinstance(model, str | Path):
+        info["revision"] = revisions.of_weights(sample.local_model(model))
+    settings = {"mode": "paper", "group_size": GROUP_SIZE, "crop": how.crop, "batch_size": how.batch_size}
+    settings |= {key: info.pop(key) for key in ("dtype", "device", "image_backend", "compiled", "scorer")}
+    settings["seed"] = seed
+    question = info.pop("question")
+    if question is not None:
+        settings["question"] = question
+    return info, settings
+
+
+def _cache_folder(model: Any, encoder: DualEncoder | PairScorer, cache: bool | str | Path) -> Path | None:
+    """Where what a model computed is kept; None where it cannot be told whether it would be the same next time."""
     if cache is False or not isinstance(model, str | Path):
         return None
     key = model_key(sample.local_model(model), encoders.describe(encoder))
     if key is None:
         return None
-    folder = (default_folder() if cache is True else Path(cache)) / key
-    return Caches(EmbeddingCache(folder / "images"), EmbeddingCache(folder / "texts"))
+    return (default_folder() if cache is True else Path(cache)) / key
 
 
 def default_batch_size(encoder: DualEncoder | PairScorer) -> int:

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -13,10 +14,14 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from dci_metrics import mpi
 from dci_metrics.version import __version__
 
 # What takes seconds to import (`dci` needs datasets, scoring needs torch) is imported by the command that uses it:
 # `dci --help` starts at once, and Ctrl-C is met inside of `main`.
+
+PATIENCE = 10.0
+"""Seconds that a process with an error waits for the first one to tell it."""
 
 app = typer.Typer(
     name="dci",
@@ -42,6 +47,13 @@ class Scorer(StrEnum):
     CONTRASTIVE = "contrastive"
     MATCHING = "matching"
     VQASCORE = "vqascore"
+
+
+class Resize(StrEnum):
+    """What resizes images."""
+
+    PIL = "pil"
+    DEVICE = "device"
 
 
 class Config(StrEnum):
@@ -167,7 +179,16 @@ def evaluate(
         "auto"
     ),
     dtype: Annotated[str, typer.Option("--dtype", help="float32, bfloat16 or float16.")] = "float32",
-    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Keep embeddings on disk for the next run.")] = True,
+    resize: Annotated[
+        Resize, typer.Option("--resize", help="pil (the paper's), or device: where the model is, by torch.")
+    ] = Resize.PIL,
+    compile: Annotated[
+        bool,
+        typer.Option("--compile", help="Compile the model's blocks (torch.compile); on a CPU this needs g++."),
+    ] = False,
+    cache: Annotated[
+        bool, typer.Option("--cache/--no-cache", help="Keep embeddings, and scores of pairs, for the next run.")
+    ] = True,
     cache_dir: Annotated[Path | None, typer.Option("--cache-dir", help="Folder to keep them in.")] = None,
     num_processes: Annotated[
         int, typer.Option("--num-processes", min=1, help="Processes that share the photos, each with its GPU, if any.")
@@ -211,6 +232,8 @@ def evaluate(
         crop=crop,  # type: ignore[arg-type]  # checked where it is used
         device=device,
         dtype=dtype,
+        resize=resize.value,
+        compile=compile,
         on_error=on_error.value,
         seed=seed,
         examples=examples,
@@ -306,6 +329,7 @@ def options(
 def main() -> None:
     """Run the command line."""
     signal.signal(signal.SIGTERM, _terminated)
+    mpi.adopt()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A terminal without Unicode gets question marks, not an error after all the work.
@@ -339,7 +363,10 @@ def _terminated(*_: object) -> NoReturn:
 
 
 def _fail(message: str) -> None:
-    # Of several processes, which all meet the same error, one tells.
-    if os.environ.get("RANK", "0") == "0":
-        print(f"dci: error: {' '.join(message.split())}", file=sys.stderr)
+    # Of several processes, which as a rule all meet the same error, the first one tells. The others wait for it: once
+    # one has ended, all are ended by what started them. Who is still there after that has an error of its own.
+    if os.environ.get("RANK", "0") != "0":
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        time.sleep(PATIENCE)
+    print(f"dci: error: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(2)

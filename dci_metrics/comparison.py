@@ -11,12 +11,14 @@ from dci_metrics.tasks import TASKS
 
 SAME = {
     "dataset": ("split", "config", "fingerprint"),
-    "settings": ("mode", "group_size", "crop"),
+    "settings": ("mode", "group_size", "crop", "image_backend"),
 }
-"""What two results must have in common to be compared: they are of other data, or of another benchmark, otherwise."""
+"""What two results must have in common to be compared: they are of other data, or of another benchmark, otherwise.
+
+What resizes the images of a model of the user's own is not known; then it is only noted."""
 
 NOTED = {
-    "settings": ("dtype", "batch_size", "device", "image_backend"),
+    "settings": ("dtype", "batch_size", "device", "image_backend", "compiled"),
     "environment": ("dci_metrics", "dci_metrics_revision", "python", "torch", "transformers", "numpy", "pillow"),
 }
 """What may differ, and moves a figure slightly: told to the reader."""
@@ -158,7 +160,8 @@ def refuse_others(a: Result, b: Result, names: tuple[str, str] = ("A", "B")) -> 
     for part, keys in SAME.items():
         mine, other = _with_crop(getattr(a, part)), _with_crop(getattr(b, part))
         for key in keys:
-            if mine.get(key) != other.get(key):
+            unknown = key == "image_backend" and None in (mine.get(key), other.get(key))
+            if mine.get(key) != other.get(key) and not unknown:
                 raise DCIError(
                     f"{names[1]} cannot be compared with {names[0]}: {part}.{key} is {other.get(key)!r}, not "
                     f"{mine.get(key)!r}; score both models on the same data with the same settings"

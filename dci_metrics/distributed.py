@@ -15,6 +15,7 @@ from typing import TypeVar
 import torch.distributed as dist
 
 from dci import DCIError
+from dci_metrics import mpi
 
 T = TypeVar("T")
 
@@ -28,6 +29,7 @@ class World:
     """
 
     def __init__(self) -> None:
+        mpi.adopt()
         self.rank = int(os.environ.get("RANK", "0"))
         self.size = int(os.environ.get("WORLD_SIZE", "1"))
         # Beside the user's own group, if there is one, which may not carry objects (NCCL has no CPU).
@@ -71,7 +73,8 @@ def launch(command: Sequence[str], processes: int) -> int:
         port = free.getsockname()[1]
     running = []
     for rank in range(processes):
-        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(processes)}
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        where |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
         environment = os.environ | where | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
         running.append(subprocess.Popen([sys.executable, "-m", "dci_metrics", *command], env=environment))
     try:

@@ -1,6 +1,6 @@
 """Models that look at an image and a text together: only the pairs that the tests compare are scored."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from dci import DCIError
+from dci_metrics.cache import ScoreCache
 from dci_metrics.distributed import World
 from dci_metrics.encoders.base import LooksOnce, MeasuresTexts, PairScorer
 from dci_metrics.encoding import Encoded, attempt, index_texts, tensor_of
@@ -87,12 +88,23 @@ def score_pairs(
     clock: Clock,
     world: World,
     run_tests: Score,
+    cache: ScoreCache | None = None,
 ) -> Encoded:
     """Score the pairs that the wanted tests compare, and no others.
 
     The tests are run once on nothing, to learn what they would look at: the groups of SCM reach from photo to photo.
     Then the photos are walked. If broken ones were left out on the way, groups have moved, and what is missing now is
     scored in another walk.
+
+    Args:
+        source: The rows.
+        scorer: The model.
+        wanted: The tests.
+        settings: Of the run.
+        clock: Told what took how long.
+        world: The processes that share the photos; each of them gets the whole outcome.
+        run_tests: Told what there is to score, and looks at it as the tests do.
+        cache: Scores of earlier runs, and where those of this one are kept; written even when it is interrupted.
 
     Raises:
         DCIError: As `encoding.encode`, or if scores are not finite or of the wrong shape.
@@ -102,8 +114,9 @@ def score_pairs(
     text_index, scores = _tried(entries, wanted, known, run_tests)
     for _ in range(WALKS):
         needed = _by_image(entries, text_index, scores)
-        walk = Walk(source, wanted, settings, clock, share=Share(world.rank, world.size))
-        shares = world.gather(attempt(partial(_walk, walk, scorer, needed, clock)))
+        # None is known without its texts: all crops are made, but what is the same to the last pixel once.
+        walk = Walk(source, wanted, settings, clock, known=frozenset(), share=Share(world.rank, world.size))
+        shares = world.gather(attempt(partial(_walk, walk, scorer, needed, clock, cache)))
         records = sorted((record for share, _ in shares for record in share), key=lambda record: record.place)
         for _, found in shares:
             for image, scored in found.items():
@@ -116,7 +129,8 @@ def score_pairs(
         if not scores.missing():
             scores.is_complete = True
             lengths = scorer.text_lengths(list(text_index)) if isinstance(scorer, MeasuresTexts) else None
-            return Encoded(entries, text_index, scores, lengths, left_out, fingerprint(records), len(entries))
+            images = len({key for record in records for key in record.keys})
+            return Encoded(entries, text_index, scores, lengths, left_out, fingerprint(records), images)
     raise DCIError(
         f"{source.id}: gives other entries each time it is read ({WALKS} times now); are the files being changed?"
     )
@@ -145,32 +159,56 @@ def _tried(
 
 
 def _by_image(entries: Sequence[Entry], text_index: Mapping[str, int], scores: PairScores) -> dict[Image, list[str]]:
-    """The texts that each image has yet to be scored against, those of like length together: little is padded then."""
+    """The texts that each image has yet to be scored against."""
     texts = list(text_index)
     needed: dict[Image, dict[str, None]] = {}
     for image, text in scores.missing():
         # A photo may stand in the data twice.
         needed.setdefault(_image(entries[image]), {})[texts[text]] = None
-    return {image: sorted(found, key=len) for image, found in needed.items()}
+    return {image: list(found) for image, found in needed.items()}
 
 
 def _walk(
-    walk: Walk, scorer: PairScorer, needed: Mapping[Image, Sequence[str]], clock: Clock
+    walk: Walk, scorer: PairScorer, needed: Mapping[Image, Sequence[str]], clock: Clock, cache: ScoreCache | None
 ) -> tuple[list[Record], Known]:
     """Score the needed pairs of this process's photos."""
     known: Known = {}
-    for loaded in walk:
-        for entry, crop in zip(loaded.entries, loaded.crops, strict=True):
-            image = _image(entry)
-            if image in needed and image not in known:
-                with clock.stage("pairs"):
-                    known[image] = _scored(scorer, crop, needed[image], walk.settings.batch_size)
+    # Images that are the same to the last pixel, as those of masks with the same box, share their scores.
+    by_key: dict[str, dict[str, float]] = {}
+
+    def score(key: str, crop: PIL.Image.Image, texts: Iterable[str]) -> None:
+        found = by_key.setdefault(key, {})
+        if cache is not None:
+            found |= cache.find(key, texts)
+        # Those of like length together: little is padded then.
+        todo = sorted((text for text in texts if text not in found), key=len)
+        for scores in _scored(scorer, crop, todo, walk.settings.batch_size):
+            found |= scores
+            if cache is not None:
+                cache.add(key, scores)
+
+    try:
+        for loaded in walk:
+            walk.records[-1].keys = loaded.keys
+            texts: dict[str, dict[str, None]] = {key: {} for key in loaded.todo}
+            for entry, key in zip(loaded.entries, loaded.keys, strict=True):
+                texts[key] |= dict.fromkeys(needed.get(_image(entry), ()))
+            with clock.stage("pairs"):
+                for key, crop in zip(loaded.todo, loaded.crops, strict=True):
+                    score(key, crop, texts[key])
+            known |= {_image(entry): by_key[key] for entry, key in zip(loaded.entries, loaded.keys, strict=True)}
+    finally:
+        if cache is not None:
+            cache.flush()
     return walk.records, known
 
 
-def _scored(scorer: PairScorer, crop: PIL.Image.Image, texts: Sequence[str], batch_size: int) -> dict[str, float]:
-    """The scores of one image against texts."""
-    found: dict[str, float] = {}
+def _scored(
+    scorer: PairScorer, crop: PIL.Image.Image, texts: Sequence[str], batch_size: int
+) -> Iterator[dict[str, float]]:
+    """The scores of one image against texts, batch by batch."""
+    if not texts:
+        return
     seen = scorer.look(crop) if isinstance(scorer, LooksOnce) else None
     for start in range(0, len(texts), batch_size):
         batch = texts[start : start + batch_size]
@@ -178,8 +216,7 @@ def _scored(scorer: PairScorer, crop: PIL.Image.Image, texts: Sequence[str], bat
             scores = _finite(scorer.score_seen(seen, batch), (len(batch),))
         else:
             scores = _finite(scorer.score([crop], batch), (1, len(batch)))
-        found.update(zip(batch, scores, strict=True))
-    return found
+        yield dict(zip(batch, scores, strict=True))
 
 
 def _finite(scores: Any, shape: tuple[int, ...]) -> list[float]:

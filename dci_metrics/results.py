@@ -63,7 +63,7 @@ class Result:
     Attributes:
         model: What was scored: id, revision, family, adapter, parameters, text_limit, image_size.
         dataset: On what: id, revision, config, split, fingerprint.
-        settings: How: mode, group_size, batch_size, dtype, device, image_backend, scorer, seed.
+        settings: How: mode, group_size, batch_size, dtype, device, image_backend, compiled, scorer, seed.
         scores: By test.
         entries: (image_id, key) of every entry that is in any of the tests.
         outcomes: By test, one character an entry: "1" right, "0" wrong, "-" not in the test.

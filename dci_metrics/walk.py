@@ -1,6 +1,7 @@
 """One pass over a dataset's photos: each is decoded once, in threads that run ahead of the model."""
 
 import hashlib
+import os
 import sys
 import time
 from collections import deque
@@ -20,11 +21,20 @@ from dci_metrics.sources import Share, Source
 from dci_metrics.subcrops import Crop, Entry, Photo, read_row
 from dci_metrics.tasks import Task
 
-LOADERS = 2
-"""Threads that decode, crop and preprocess ahead of the encoder; PIL works outside of Python's lock."""
+LOADERS, MOST_LOADERS = 2, 16
+"""Threads that decode, crop and preprocess ahead of a model on a CPU, which needs the cores itself, and at most of one
+on a GPU. PIL works outside of Python's lock."""
 
-PHOTOS_AHEAD = 4
-"""Photos that may wait for the encoder; bounds memory whatever the size of the data."""
+PHOTOS_AHEAD = 2
+"""Photos a thread that may wait for the encoder; bounds memory whatever the size of the data."""
+
+
+def loaders(device: str | None) -> int:
+    """How many threads load ahead of a model on a device; None where that is not known, and may be a CPU."""
+    if device is None or device.startswith("cpu"):
+        return LOADERS
+    cores = (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(LOADERS, min(cores, MOST_LOADERS))
 
 
 @dataclass
@@ -52,12 +62,14 @@ class Settings:
         crop: "box" cuts the subcrop out as the paper does, "masked" also greys what is outside of the mask.
         on_error: "raise", or "skip" to leave out photos that are missing or broken.
         progress: Whether bars are shown on a terminal.
+        loaders: Threads that load ahead of the model.
     """
 
     batch_size: int
     crop: Crop
     on_error: str
     progress: bool
+    loaders: int = LOADERS
 
 
 @dataclass
@@ -192,7 +204,7 @@ class Walk:
                 return Loaded(place, photo, error=error)
 
         rows = self.source.read_share(self.share, photos=True, masks=self.settings.crop == "masked")
-        yield from _in_order(load, ((place, read_row(row)) for place, row in rows))
+        yield from _in_order(load, ((place, read_row(row)) for place, row in rows), self.settings.loaders)
 
     def _needed(self, photo: Photo, entries: list[Entry]) -> tuple[list[str], dict[str, Entry]]:
         """The key of each entry's crop, and the entries whose crops are to be made."""
@@ -206,14 +218,14 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
-def _in_order(function: Callable[[_In], _Out], items: Iterator[_In]) -> Iterator[_Out]:
+def _in_order(function: Callable[[_In], _Out], items: Iterator[_In], threads: int) -> Iterator[_Out]:
     """The results of a function that runs in threads, a few items ahead."""
-    pool = ThreadPoolExecutor(LOADERS)
+    pool = ThreadPoolExecutor(threads)
     ahead: deque[Future[_Out]] = deque()
     try:
         for item in items:
             ahead.append(pool.submit(function, item))
-            if len(ahead) > PHOTOS_AHEAD:
+            if len(ahead) > PHOTOS_AHEAD * threads:
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()

@@ -107,6 +107,17 @@ def test_other_data_and_settings_are_refused(pair, part, key, value):
         compare(pair[0], changed(pair[1], part, key, value))
 
 
+def test_other_resizing_is_refused_where_it_is_known(pair):
+    a, b = (changed(result, "settings", "image_backend", "pil") for result in pair)
+    other = changed(b, "settings", "image_backend", "torch")
+    with pytest.raises(DCIError, match=r"settings\.image_backend is 'torch', not 'pil'"):
+        compare(a, other)
+    # Of a model of the user's own it is not known.
+    own = changed(b, "settings", "image_backend", None)
+    assert compare(a, b).notes == []
+    assert compare(a, own).notes == ["image_backend is pil in A and None in B"]
+
+
 def test_other_entries_are_refused(pair):
     a, b = pair
     moved = copy.deepcopy(b)

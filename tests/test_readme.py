@@ -36,7 +36,7 @@ def test_a_model_of_ones_own():
 
 
 def test_eval_prints_the_readmes_table():
-    command = next(line for block in blocks("bash") for line in block.splitlines() if "sample:scenes" in line)
+    command = next(line for block in blocks("bash") for line in block.splitlines() if "--dataset sample:scenes" in line)
     run = subprocess.run(
         [sys.executable, "-m", "dci_metrics", *command.split()[1:]], capture_output=True, text=True, check=False
     )

@@ -16,14 +16,18 @@ from transformers import AutoConfig, AutoImageProcessor, AutoProcessor, AutoToke
 
 from dci import DCIError
 from dci_metrics import sample
-from dci_metrics.encoders import adapters, open_clip, videoless
+from dci_metrics.encoders import adapters, open_clip, resizing, videoless
 from dci_metrics.encoders.base import DualEncoder, ModelInfo, PairScorer
+from dci_metrics.encoders.compiled import compile_blocks
 from dci_metrics.encoders.huggingface import FAMILIES, HuggingFaceEncoder, HuggingFaceModel, quiet
 
 __all__ = ["DualEncoder", "HuggingFaceEncoder", "ModelInfo", "PairScorer", "describe", "load"]
 
 SCORERS = ("auto", "contrastive", "matching", "vqascore")
 """How an image is compared with a text; "auto" is contrastive where the model can, or else VQAScore."""
+
+RESIZES = ("pil", "device")
+"""What resizes images: PIL as in the paper, or torch on the model's device (`resizing.py`)."""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -36,7 +40,9 @@ def load(
     scorer: str = "auto",
     device: str = "auto",
     dtype: str = "float32",
+    resize: str = "pil",
     trust_remote_code: bool = False,
+    compile: bool = False,
 ) -> DualEncoder | PairScorer:
     """The encoder of a model.
 
@@ -53,16 +59,21 @@ def load(
         device: Such as "cpu", "cuda" or "cuda:1"; "auto" takes a GPU where there is one. Of a loaded model nothing
             is changed.
         dtype: "float32" (the paper's), "bfloat16" or "float16"; likewise.
+        resize: Of a transformers model: "pil" (the paper's) resizes images on the CPU, "device" where the model is.
         trust_remote_code: Whether to run code that the model brings along, from the Hub or in its folder.
+        compile: Whether the blocks of a model given by name are compiled (`torch.compile`).
 
     Raises:
         DCIError: If the model cannot be found or loaded, or is of no known family, or the adapter is not one for it.
     """
     if scorer not in SCORERS:
         raise DCIError(f"no scorer {scorer!r}: expected one of {', '.join(SCORERS)}")
+    if resize not in RESIZES:
+        raise DCIError(f"no resize {resize!r}: expected one of {', '.join(RESIZES)}")
     adapter = None if adapter is None else str(adapter)
     if isinstance(model, str | Path):
-        return _from_name(str(model), adapter, scorer, device, dtype, trust_remote_code)
+        named = _from_name(str(model), adapter, scorer, device, dtype, resize, trust_remote_code)
+        return compile_blocks(named, str(model)) if compile else named
     if isinstance(model, transformers.PreTrainedModel):
         checkpoint = model.config.name_or_path
         name = checkpoint or type(model).__name__
@@ -70,12 +81,15 @@ def load(
         if processor is None and not checkpoint:
             raise DCIError(f"{name}: was not loaded from a checkpoint that has a processor; hand over `processor`")
         processor = processor or _processor(checkpoint, checkpoint, trust_remote_code)
+        resizer = _resizing(resize, family, processor, name, model.device)
         if adapter is None:
-            return _made(family, model, processor, name)
+            return _made(family, model, processor, name, resizer)
         merged, base = adapters.merge(copy.deepcopy(model), adapter)
-        return _made(family, merged, processor, name, adapter, base)
+        return _made(family, merged, processor, name, resizer, adapter, base)
     if adapter is not None:
         _refuse_adapter(adapter, f"an object of type {type(model).__name__}")
+    if resize != "pil":
+        _refuse_resize(f"an object of type {type(model).__name__}", "prepares its images itself")
     if isinstance(model, DualEncoder | PairScorer):
         return model
     raise DCIError(
@@ -91,17 +105,19 @@ def describe(encoder: DualEncoder | PairScorer) -> ModelInfo:
 
 
 def _from_name(
-    name: str, adapter: str | None, scorer: str, device: str, dtype: str, trust: bool
+    name: str, adapter: str | None, scorer: str, device: str, dtype: str, resize: str, trust: bool
 ) -> DualEncoder | PairScorer:
     if dtype not in DTYPES:
         raise DCIError(f"no dtype {dtype!r}: expected one of {', '.join(DTYPES)}")
     place = _device(device)
     if not open_clip.is_name(name):
-        return _from_pretrained(name, adapter, scorer, place, DTYPES[dtype], trust)
+        return _from_pretrained(name, adapter, scorer, place, DTYPES[dtype], resize, trust)
     if adapter is not None:
         _refuse_adapter(adapter, "a model of open_clip")
     if scorer not in ("auto", "contrastive"):
         raise DCIError(f"{name}: models of open_clip are compared by their embeddings, not by {scorer!r}")
+    if resize != "pil":
+        _refuse_resize(name, "is a model of open_clip, which prepares its images itself")
     return open_clip.load(name, place, DTYPES[dtype], trust)
 
 
@@ -109,8 +125,27 @@ def _refuse_adapter(adapter: str, got: str) -> NoReturn:
     raise DCIError(f"adapter {adapter}: goes over models of transformers only, got {got}")
 
 
+def _refuse_resize(got: str, why: str) -> NoReturn:
+    raise DCIError(
+        f"{got}: its images cannot be resized on the device: it {why}; go without --resize device (in Python "
+        "resize='pil')"
+    )
+
+
+def _resizing(
+    resize: str, family: type[HuggingFaceModel], processor: Any, name: str, place: torch.device
+) -> resizing.DeviceResizing | None:
+    if resize == "pil":
+        return None
+    if family.scorer == "vqascore":
+        _refuse_resize(name, "is asked in words, and its processor prepares image and question together")
+    if not hasattr(processor, "image_processor"):
+        return None  # the model's class tells of it
+    return resizing.read(processor.image_processor, family.image_options, name, place)
+
+
 def _from_pretrained(
-    name: str, adapter: str | None, scorer: str, place: torch.device, dtype: torch.dtype, trust: bool
+    name: str, adapter: str | None, scorer: str, place: torch.device, dtype: torch.dtype, resize: str, trust: bool
 ) -> DualEncoder | PairScorer:
     path = str(sample.model_path(name)) if name.startswith("sample:") else name
     # transformers would load what the adapter's config names, lay it over, and say nothing of either.
@@ -123,6 +158,9 @@ def _from_pretrained(
     made_for = config.architectures or []
     family = _family(config, made_for, name, scorer)
     own = next((getattr(transformers, kind) for kind in made_for if kind in family.architectures), family.auto_class)
+    # Before the weights, which take long to read.
+    processor = _processor(path, name, trust)
+    resizer = _resizing(resize, family, processor, name, place)
     with quiet():
         # An adapter's small changes would be lost in the rounding of anything less than float32.
         first = dtype if adapter is None else torch.float32
@@ -135,9 +173,9 @@ def _from_pretrained(
             f"made for something else than comparing images with texts (it says: {', '.join(made_for) or 'nothing'})"
         )
     if adapter is None:
-        return _made(family, model.to(place), _processor(path, name, trust), name)
+        return _made(family, model.to(place), processor, name, resizer)
     model, base = adapters.merge(model, adapter)
-    return _made(family, model.to(place, dtype), _processor(path, name, trust), name, adapter, base)
+    return _made(family, model.to(place, dtype), processor, name, resizer, adapter, base)
 
 
 def _made(
@@ -145,10 +183,14 @@ def _made(
     model: Any,
     processor: Any,
     name: str,
+    resizer: resizing.DeviceResizing | None = None,
     adapter: str | None = None,
     adapter_base: str | None = None,
 ) -> DualEncoder | PairScorer:
     made: Any = family(model, processor, name)
+    if resizer is not None:
+        made.resizing = resizer
+        made.info = dataclasses.replace(made.info, image_backend="torch")
     if adapter is not None:
         made.info = dataclasses.replace(made.info, adapter=adapter, adapter_base=adapter_base)
     found: DualEncoder | PairScorer = made

@@ -106,9 +106,11 @@ class ModelInfo:
         parameters: Count.
         text_limit: Tokens that it can read, special tokens counted.
         image_size: Side of the square it sees, in pixels.
-        image_backend: What resizes its images: "pil" as in the paper, or "torchvision", which differs slightly.
+        image_backend: What resizes its images: "pil" as in the paper; "torch", where the model is, and "torchvision"
+            differ slightly.
         dtype: Of its weights.
         device: Where it runs.
+        compiled: Whether its blocks are compiled, which moves figures in their last digits.
         scorer: How it compares an image with a text: "contrastive", "matching" or "vqascore".
         question: What it is asked of an image and a text, with {} for the text.
     """
@@ -124,5 +126,6 @@ class ModelInfo:
     image_backend: str | None = None
     dtype: str | None = None
     device: str | None = None
+    compiled: bool = False
     scorer: str | None = None
     question: str | None = None

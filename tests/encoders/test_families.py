@@ -106,7 +106,9 @@ def test_token_ids_are_what_the_model_reads(models, name):
     assert ids[-1] == ids[texts.index(LONG)]
     read = [tokens_of(encoder, [text])["input_ids"][0].tolist() for text in texts]
     # Some pad to their limit.
-    assert all(row[: len(own)] == list(own) and len(set(row[len(own) :])) <= 1 for own, row in zip(ids, read))
+    assert all(
+        row[: len(own)] == list(own) and len(set(row[len(own) :])) <= 1 for own, row in zip(ids, read, strict=True)
+    )
     assert [len(own) for own in ids] == [length.tokens for length in encoder.text_lengths(texts)]
 
 
