@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from dci import DCIError, Release
 from dci_metrics import sample
+from dci_metrics.caption_sets import is_caption_set
 from dci_metrics.sources import is_built, is_release
 
 Depths = Mapping[str, Mapping[int, int]]
@@ -45,6 +46,8 @@ def find(dataset: Any, split: str) -> Depths | None:
 def _of_named(name: str, split: str) -> Depths | None:
     if name.startswith(sample.PREFIX):
         return _of_release(Release(sample.release_folder(name, split)), split)
+    if is_caption_set(name):
+        return None
     path = Path(name).expanduser()
     if is_release(path):
         return _of_release(Release(path), split)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dci import SPLITS, DCIError, Release, Row, Skipped, features, image_id_of
 from dci_metrics import sample
+from dci_metrics.caption_sets import CaptionSet, image_cell, is_caption_set
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,9 @@ class Share:
     first: int = 0
     of: int = 1
 
+
+OpenImage = Callable[[int, str], Any]
+"""Gives the `image` of a row by its place in the split and its `file_name`."""
 
 Numbered = Iterable[tuple[int, Row]]
 """Rows with their place in the split."""
@@ -37,6 +41,7 @@ class Source:
         config: `full` or `sdci`.
         split: `train`, `validation` or `test`.
         skipped: Photos that were passed over in the last reading; complete when that is at its end.
+        images: Opens the photos for reading in any order; None where there is only one order.
     """
 
     open_rows: Callable[[bool, bool, Share], Numbered]
@@ -46,6 +51,20 @@ class Source:
     config: str
     split: str
     skipped: list[Skipped] = field(default_factory=list)
+    images: Callable[[], OpenImage] | None = None
+
+    def open_images(self) -> OpenImage:
+        """What gives the `image` of a row by its place in the split and its `file_name`, in any order.
+
+        Raises:
+            DCIError: If the rows can be read in their order only.
+        """
+        if self.images is None:
+            raise DCIError(
+                f"{self.id}: its rows can be read in their order only; expected a dataset that is loaded without "
+                "streaming=True, a folder, or a list of rows"
+            )
+        return self.images()
 
     def read(self, photos: bool = True, masks: bool = False) -> Iterator[Row]:
         """The rows, from the first one on.
@@ -66,8 +85,8 @@ def open_source(dataset: Any, config: str = "sdci", split: str = "test", on_erro
     """Find the rows of a dataset.
 
     Args:
-        dataset: A folder of `dci build`, a release folder, a Hub id, `sample:scenes`, `sample:photographs`; or a
-            dataset loaded with `datasets`, or a sequence of rows.
+        dataset: A folder of `dci build`, a release folder, a Hub id, `sample:scenes`, `sample:photographs`,
+            `coco:FOLDER`, `localized_narratives:FOLDER`; or a dataset loaded with `datasets`, or a sequence of rows.
         config: `full` or `sdci`.
         split: `train`, `validation` or `test`; ignored for rows and datasets that are one split already.
         on_error: "raise", or "skip" to pass over photos that are missing or broken.
@@ -95,7 +114,8 @@ def open_source(dataset: Any, config: str = "sdci", split: str = "test", on_erro
         def share_of(photos: bool, masks: bool, share: Share) -> Numbered:
             return islice(enumerate(rows), share.first, None, share.of)
 
-        return Source(share_of, total, type(dataset).__name__, None, config, split)
+        by_place = (lambda: lambda place, _: rows[place]["image"]) if isinstance(rows, Sequence) else None
+        return Source(share_of, total, type(dataset).__name__, None, config, split, images=by_place)
     raise DCIError(f"expected a dataset's name or folder, or a loaded dataset; got {type(dataset).__name__}")
 
 
@@ -104,6 +124,8 @@ def _open_named(name: str, config: str, split: str, on_error: str) -> Source:
         raise DCIError(f"no split {split!r}: expected one of {', '.join(SPLITS)}")
     if name.startswith(sample.PREFIX):
         return _open_release(Release(sample.release_folder(name, split)), name, config, split, on_error)
+    if is_caption_set(name):
+        return _open_caption_set(name, config, split, on_error)
     path = Path(name).expanduser()
     if is_release(path):
         return _open_release(Release(path), name, config, split, on_error)
@@ -116,9 +138,31 @@ def _open_named(name: str, config: str, split: str, on_error: str) -> Source:
         # Streamed, so that the photos are not copied into a cache to be read once.
         loaded = _load(str(path), config, split, streaming=True)
         total = loaded.info.splits[split].num_examples if loaded.info.splits else None
-        return Source(_rows_of(loaded, name), total, name, None, config, split)
+
+        def images() -> OpenImage:
+            return _images_of(_load(str(path), config, split, streaming=False))
+
+        return Source(_rows_of(loaded, name), total, name, None, config, split, images=images)
     loaded = _load(name, config, split, streaming=False)
-    return Source(_rows_of(loaded, name), len(loaded), name, _hub_revision(loaded), config, split)
+    revision = _hub_revision(loaded)
+    return Source(_rows_of(loaded, name), len(loaded), name, revision, config, split, images=lambda: _images_of(loaded))
+
+
+def _open_caption_set(name: str, config: str, split: str, on_error: str) -> Source:
+    if config != "sdci":
+        raise DCIError(f"{name}: has no configuration {config!r}: expected 'sdci'")
+    captions = CaptionSet(name, split, on_error)
+
+    def rows(photos: bool, masks: bool, share: Share) -> Numbered:
+        return captions.rows(photos, share.first, share.of)
+
+    # Of the folder alone, so that the captions are not kept for as long as photos are read.
+    folder = captions.photos
+
+    def images() -> OpenImage:
+        return lambda _, file_name: image_cell(folder / file_name)
+
+    return Source(rows, len(captions), name, None, config, split, captions.skipped, images)
 
 
 def is_release(path: Path) -> bool:
@@ -142,7 +186,10 @@ def _open_release(release: Release, name: str, config: str, split: str, on_error
             # Photos that were passed over have a place, but no row.
             yield next(i for i, name in place if image_id_of(name) == row["image_id"]), row
 
-    return Source(rows, total, name, None, config, split, release.skipped)
+    def images() -> OpenImage:
+        return lambda _, file_name: {"bytes": release.photo(file_name), "path": file_name}
+
+    return Source(rows, total, name, None, config, split, release.skipped, images)
 
 
 def _load(name: str, config: str, split: str, streaming: bool) -> Any:
@@ -165,14 +212,14 @@ def _open_loaded(dataset: Any, config: str) -> Source:
         )
     total = len(dataset) if isinstance(dataset, datasets.Dataset) else None
     name = dataset.info.dataset_name or type(dataset).__name__
-    return Source(_rows_of(dataset, name), total, name, _hub_revision(dataset), config, str(dataset.split or "unknown"))
+    revision, split = _hub_revision(dataset), str(dataset.split or "unknown")
+    images = (lambda: _images_of(dataset)) if isinstance(dataset, datasets.Dataset) else None
+    return Source(_rows_of(dataset, name), total, name, revision, config, split, images=images)
 
 
 def _rows_of(dataset: Any, name: str) -> Callable[[bool, bool, Share], Numbered]:
     """Rows with the photo's own bytes: `datasets` would turn and decode it without a look at its masks."""
-    dataset = dataset.with_format(None)
-    if dataset.features and isinstance(dataset.features.get("image"), datasets.Image):
-        dataset = dataset.cast_column("image", datasets.Image(decode=False))
+    dataset = _undecoded(dataset)
 
     def rows(photos: bool, masks: bool, share: Share) -> Iterator[tuple[int, Row]]:
         wanted = dataset if photos else dataset.remove_columns("image")
@@ -188,6 +235,19 @@ def _rows_of(dataset: Any, name: str) -> Callable[[bool, bool, Share], Numbered]
             raise DCIError(f"{name}: its rows cannot be read ({error}); build or download it again") from error
 
     return rows
+
+
+def _images_of(dataset: Any) -> OpenImage:
+    """The photos of a map-style dataset by their place."""
+    photos = _undecoded(dataset).select_columns("image")
+    return lambda place, _: photos[place]["image"]
+
+
+def _undecoded(dataset: Any) -> Any:
+    dataset = dataset.with_format(None)
+    if dataset.features and isinstance(dataset.features.get("image"), datasets.Image):
+        dataset = dataset.cast_column("image", datasets.Image(decode=False))
+    return dataset
 
 
 def _hub_revision(dataset: Any) -> str | None:

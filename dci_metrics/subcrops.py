@@ -193,7 +193,7 @@ class Photo:
                 if task.has_negative and task.takes(entry) and entry.negative(task) is None:
                     raise DCIError(
                         f"{self.image_id}: field `entries`: {entry.key} has no negative for {task.key}; add it, or the "
-                        f"test {task.rule!r} to the row's `left_out`"
+                        f"test {task.rule!r} to the row's `left_out`, or choose tests without negatives"
                     )
 
     def digest(self) -> bytes:

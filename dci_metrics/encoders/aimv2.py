@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import torch
+
 from dci_metrics.encoders.huggingface import HuggingFaceEncoder
 
 
@@ -19,3 +21,9 @@ class Aimv2Encoder(HuggingFaceEncoder):
         for module in model.text_model.modules():
             if hasattr(module, "is_causal"):
                 module.is_causal = True
+
+    def logits(self, cosines: torch.Tensor) -> torch.Tensor:
+        """What the model was trained on: its temperature is bounded; gives the same shape."""
+        scale = self.model.logit_scale.clamp(0.0, self.model.max_log_logit_scale)
+        logits: torch.Tensor = cosines * scale.exp()
+        return logits

@@ -15,6 +15,7 @@ from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from dci import DCIError
 from dci_metrics.encoders.base import ModelInfo, TextLength
+from dci_metrics.encoders.resizing import DeviceResizing
 
 FAMILIES: dict[tuple[str, str], type["HuggingFaceModel"]] = {}
 """The class by scorer and `config.model_type`, or architecture where that has a class of its own; filled by the family
@@ -37,8 +38,12 @@ class HuggingFaceModel:
 
     Raises:
         DCIError: If the model or the processor lacks a part, or the tokenizer is not the model's.
+
+    Attributes:
+        resizing: How images are resized on the model's device; None where the image processor does it before.
     """
 
+    resizing: DeviceResizing | None = None
     scorer: ClassVar[str]
     """How it compares, as the user asks for it."""
     auto_class: ClassVar[Any] = transformers.AutoModel
@@ -95,11 +100,17 @@ class HuggingFaceModel:
     @property
     def image_size(self) -> int | None:
         """Side in pixels of the square that the image tower sees; None where it sees something else."""
-        pixels = self.prepare_images([PIL.Image.new("RGB", (64, 64))])[0]["pixel_values"]
+        pixels = self.batched(self.prepare_images([PIL.Image.new("RGB", (64, 64))]))["pixel_values"][0]
         return int(pixels.shape[-1]) if pixels.dim() == 3 and pixels.shape[-1] == pixels.shape[-2] else None
 
     def prepare_images(self, images: Sequence[PIL.Image.Image]) -> Sequence[Inputs]:
-        """Preprocess images as the checkpoint's processor says; gives the image tower's inputs for each."""
+        """Preprocess images as the checkpoint's processor says; gives the image tower's inputs for each.
+
+        Where the model's device resizes, they are left as they are, and `batched` does the rest.
+        """
+        if self.resizing is not None:
+            pinned = self.model.device.type == "cuda"
+            return [{"pixel_values": self.resizing.pixels(image, pinned)} for image in images]
         # One by one: a processor that keeps each image's shape cannot give several as one tensor.
         found = (self.image_processor([image], return_tensors="pt", **self.image_options) for image in images)
         return [{name: values[0] for name, values in one.items()} for one in found]
@@ -110,10 +121,17 @@ class HuggingFaceModel:
         Raises:
             DCIError: If they differ in size.
         """
+        if self.resizing is not None:
+            pixels = self.resizing.prepared([item["pixel_values"] for item in prepared], self.model.device)
+            return {"pixel_values": self._stacked(pixels)}
         return {name: self._stacked([item[name] for item in prepared]) for name in prepared[0]}
 
     def tokenised(self, texts: Sequence[str]) -> Inputs:
         """Texts as the text tower takes them, cut to its limit with the end token kept."""
+        return {name: values.to(self.model.device) for name, values in self.tokens(texts).items()}
+
+    def tokens(self, texts: Sequence[str]) -> Inputs:
+        """As `tokenised`, on the CPU wherever the model is: loading processes must not touch a GPU."""
         limit = self.text_limit
         tokens = self.tokenizer(
             self.as_trained(texts),
@@ -122,7 +140,7 @@ class HuggingFaceModel:
             max_length=limit,
             return_tensors="pt",
         )
-        return {name: values.to(self.model.device) for name, values in tokens.items()}
+        return dict(tokens)
 
     def token_ids(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
         """The tokens of each text after cutting, with the special ones."""
@@ -200,6 +218,22 @@ class HuggingFaceEncoder(HuggingFaceModel):
         return self.text_features(self.tokenised(texts))
 
     # What a family may do differently
+
+    def logits(self, cosines: torch.Tensor) -> torch.Tensor:
+        """What the model was trained on: cosines, scaled by its temperature; gives the same shape.
+
+        Raises:
+            DCIError: If the model has no temperature.
+        """
+        scale = getattr(self.model, "logit_scale", None)
+        if scale is None:
+            raise DCIError(
+                f"{self.model_id}: {type(self.model).__name__} has no `logit_scale`, so there is no contrastive loss "
+                "to train it with; choose a model with one, such as CLIP or SigLIP"
+            )
+        bias = getattr(self.model, "logit_bias", None)
+        logits: torch.Tensor = cosines * scale.exp() + (0 if bias is None else bias)
+        return logits
 
     def image_features(self, inputs: Inputs) -> torch.Tensor:
         """Embed a batch of images; gives (n, d)."""

@@ -7,7 +7,6 @@ class PlainEncoder(HuggingFaceEncoder):
     """A model whose `get_*_features` give what its own `forward` compares, from what its processor gives."""
 
     model_types = (
-        "align",
         "altclip",
         "blip",
         "chinese_clip",
