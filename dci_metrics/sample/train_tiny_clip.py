@@ -40,6 +40,10 @@ WARMUP = 0.05
 MOST_SCALE = math.log(100)
 """CLIP's own limit of its logit scale."""
 
+FINAL_SCALE = 6.0
+"""Logit scale of the finished model, less than half of the one it was trained to. No score depends on it. But the loss
+on negatives compares logits with zero, and fine-tuning on the sample has some 160 steps to bring them there."""
+
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> Any:
     """A tokenizer of CLIP's form; every byte is a token, alone and at a word's end, so that any text can be read.
@@ -133,6 +137,8 @@ def train(data: TrainingScenes, steps: int, scenes_per_batch: int = 18, progress
                 model.logit_scale.clamp_(max=MOST_SCALE)
             if step % 10 == 0:
                 bar.set_postfix(loss=f"{loss.item():.2f}", right=f"{right.item():.0%}")
+    with torch.no_grad():
+        model.logit_scale.fill_(math.log(FINAL_SCALE))
     return model.eval(), processor
 
 
