@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -284,6 +284,112 @@ def report(
     _quiet_unless_on_terminal()
     write_report(results, dataset, out, examples_files=examples or [], force=force)
     print(f"Written: {out}")
+
+
+@app.command()
+def train(
+    model: Annotated[str, typer.Option("--model", help="Dual encoder: Hub id, folder, sample:tiny-clip.")],
+    dataset: Annotated[
+        str,
+        typer.Option(
+            "--dataset", help="As of `dci eval`; also coco:FOLDER and localized_narratives:FOLDER, as distributed."
+        ),
+    ],
+    output_dir: Annotated[Path, typer.Option("--output-dir", help="Folder to write.")],
+    preset: Annotated[str, typer.Option("--preset", help="Run of the paper, or a YAML file.")] = ("sdci_p1"),
+    test_dataset: Annotated[
+        str | None, typer.Option("--test-dataset", help="Scores the model before and after; by default --dataset.")
+    ] = None,
+    captions: Annotated[str | None, typer.Option("--captions", help="first, pick1, pick5, ...")] = None,
+    pooling: Annotated[str | None, typer.Option("--pooling", help="mean, hardest or max, of several captions.")] = None,
+    clip_weight: Annotated[float | None, typer.Option("--clip-weight", help="The paper's a.")] = None,
+    negatives_weight: Annotated[float | None, typer.Option("--negatives-weight", help="The paper's b.")] = None,
+    negatives: Annotated[
+        str | None,
+        typer.Option("--negatives", help="swaps, layout, basic, any, hardest, spacy or spacy_antonyms."),
+    ] = None,
+    negative_draw: Annotated[str | None, typer.Option("--negative-draw", help="first, once or each_epoch.")] = None,
+    submasks: Annotated[bool | None, typer.Option("--submasks/--no-submasks", help="Train on subcrops too.")] = None,
+    batches: Annotated[str | None, typer.Option("--batches", help="random, sequential or image.")] = None,
+    max_photos: Annotated[int | None, typer.Option("--max-photos", help="Of the training split.")] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", help="Passes over the data.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", help="Entries in the loss, over all processes.")
+    ] = None,
+    micro_batch_size: Annotated[
+        int | None, typer.Option("--micro-batch-size", help="Entries in memory at once; the loss stays the same.")
+    ] = None,
+    learning_rate: Annotated[float | None, typer.Option("--learning-rate", help="At the start.")] = None,
+    lora_rank: Annotated[int | None, typer.Option("--lora-rank")] = None,
+    lora_alpha: Annotated[int | None, typer.Option("--lora-alpha")] = None,
+    lora_dropout: Annotated[float | None, typer.Option("--lora-dropout")] = None,
+    lora_bias: Annotated[str | None, typer.Option("--lora-bias", help="none, all or lora_only.")] = None,
+    target_modules: Annotated[
+        str | None, typer.Option("--target-modules", help="Layers that get the adapter, with commas.")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Train all weights instead of an adapter.")] = False,
+    dtype: Annotated[str | None, typer.Option("--dtype", help="float32, bfloat16 or float16.")] = None,
+    gradient_checkpointing: Annotated[
+        bool | None, typer.Option("--gradient-checkpointing", help="Less memory, more time.")
+    ] = None,
+    evals_per_epoch: Annotated[int | None, typer.Option("--evals-per-epoch", help="And checkpoints.")] = None,
+    metric_for_best_model: Annotated[
+        str | None, typer.Option("--metric-for-best-model", help="loss, or a test such as all_neg, on validation.")
+    ] = None,
+    num_workers: Annotated[int | None, typer.Option("--num-workers", help="Processes that load photos.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of all draws.")] = None,
+    seeds: Annotated[str | None, typer.Option("--seeds", help="Several runs, as 0,1,2; mean and deviation.")] = None,
+    device: Annotated[str, typer.Option("--device", help="cpu or cuda; auto takes a GPU where there is one.")] = "auto",
+    num_processes: Annotated[
+        int, typer.Option("--num-processes", min=1, help="Processes that share a batch, each with its GPU, if any.")
+    ] = 1,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that the model brings along.")
+    ] = False,
+    export_merged: Annotated[
+        bool, typer.Option("--export-merged", help="Write merged/ too: the model with the adapter in its weights.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Remove what is in the folder.")] = False,
+) -> None:
+    """Fine-tune a model on sDCI with LoRA, and score it before and after. What is not given is the preset's."""
+    with _interruptible():
+        from dci_metrics import comparison, distributed
+        from dci_metrics.training import seeds as several
+        from dci_metrics.training.run import train as run
+
+    if num_processes > 1 and "WORLD_SIZE" not in os.environ:
+        raise typer.Exit(distributed.launch(sys.argv[1:], num_processes))
+
+    _quiet_unless_on_terminal()
+    changes = {
+        "captions": captions, "pooling": pooling, "clip_weight": clip_weight, "negatives_weight": negatives_weight,
+        "negatives": negatives, "negative_draw": negative_draw, "submasks": submasks, "batches": batches,
+        "max_photos": max_photos, "epochs": epochs, "batch_size": batch_size, "micro_batch_size": micro_batch_size,
+        "learning_rate": learning_rate, "rank": lora_rank, "alpha": lora_alpha, "dropout": lora_dropout,
+        "bias": lora_bias, "target_modules": _listed(target_modules), "dtype": dtype,
+        "gradient_checkpointing": gradient_checkpointing, "evals_per_epoch": evals_per_epoch,
+        "metric_for_best_model": metric_for_best_model, "num_workers": num_workers, "lora": False if full else None,
+    }  # fmt: skip
+    options: dict[str, Any] = {
+        "preset": preset, "test_dataset": test_dataset, "device": device, "trust_remote_code": trust_remote_code,
+        "export_merged": export_merged, "resume": resume, "force": force,
+    } | changes  # fmt: skip
+    if seeds is not None:
+        if seed is not None:
+            raise typer.BadParameter("--seed and --seeds: give one of them")
+        numbers = [int(n) if n.isdigit() else n for n in _listed(seeds) or []]
+        report = several.train_seeds(model, dataset, output_dir, numbers, **options).report()  # type: ignore[arg-type]
+    else:
+        trained = run(model, dataset, output_dir, seed=seed, **options)
+        report = comparison.compare(trained.before, trained.after).report()
+    if distributed.is_main_process():
+        print(report)
+        print(f"Written: {output_dir}")
+
+
+def _listed(given: str | None) -> list[str] | None:
+    return [part.strip() for part in given.split(",") if part.strip()] if given is not None else None
 
 
 @contextmanager

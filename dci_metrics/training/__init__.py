@@ -4,6 +4,7 @@ from dci_metrics.training.callback import BenchmarkCallback
 from dci_metrics.training.config import TrainConfig, load_config, presets
 from dci_metrics.training.losses import clip_loss, negatives_loss
 from dci_metrics.training.run import train
+from dci_metrics.training.seeds import train_seeds
 from dci_metrics.training.trainer import ContrastiveTrainer
 
 __all__ = [
@@ -15,4 +16,5 @@ __all__ = [
     "negatives_loss",
     "presets",
     "train",
+    "train_seeds",
 ]

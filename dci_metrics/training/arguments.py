@@ -32,7 +32,13 @@ def make(config: TrainConfig, out: Path, device: str, progress: bool) -> Any:
             f"batch_size: expected a multiple of the {processes} processes that share a batch, got {config.batch_size}"
         )
     on_cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
-    every = 1 / (config.evals_per_epoch * config.epochs)
+    if on_cpu and config.dtype == "float16":
+        raise DCIError("dtype float16: is for GPUs; on a CPU choose bfloat16 or float32")
+    count = config.evals_per_epoch * config.epochs
+    # transformers reads a number below 1 as a share of all steps, and 1 as every step.
+    often: dict[str, Any] = {"eval_strategy": "epoch", "save_strategy": "epoch"}
+    if count > 1:
+        often = dict.fromkeys(often, "steps") | {"eval_steps": 1 / count, "save_steps": 1 / count}
     best = config.metric_for_best_model
     try:
         return TrainingArguments(
@@ -47,10 +53,7 @@ def make(config: TrainConfig, out: Path, device: str, progress: bool) -> Any:
             max_grad_norm=1.0,
             bf16=config.dtype == "bfloat16",
             fp16=config.dtype == "float16",
-            eval_strategy="steps",
-            eval_steps=every,
-            save_strategy="steps",
-            save_steps=every,
+            **often,
             save_total_limit=2,
             logging_steps=STEPS_LOGGED,
             load_best_model_at_end=True,

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +11,14 @@ from transformers.trainer_utils import get_last_checkpoint
 from dci import DCIError
 from dci_metrics.encoders.huggingface import HuggingFaceEncoder
 from dci_metrics.files import write_whole
-from dci_metrics.results import Result, environment
-from dci_metrics.training.config import TrainConfig
-from dci_metrics.training.entries import Entries
+from dci_metrics.results import environment
+from dci_metrics.training import card
+from dci_metrics.training.trained import Trained
 
-CONFIG = "train_config.yaml"
+CONFIG, BEFORE, AFTER = "train_config.yaml", "result_before.json", "result_after.json"
 
 CHECKPOINTS, WORK, LOGS, MERGED = "checkpoints", "entries", "logs", "merged"
 """Folders: what a run needs while it lasts, its TensorBoard files, and the whole model where that is asked for."""
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What a run made.
-
-    Attributes:
-        folder: With the adapter, or the model, and all that tells of it.
-        config: The run.
-        before: Scores of the base model.
-        after: Scores of the trained one, by the same tests on the same data.
-        log: What Trainer logged.
-    """
-
-    folder: Path
-    config: TrainConfig
-    before: Result
-    after: Result
-    log: list[dict[str, Any]]
 
 
 def check(out: Path, resume: bool, force: bool) -> None:
@@ -74,10 +53,19 @@ def last_checkpoint(out: Path) -> str | None:
     return found
 
 
+def save_weights(out: str | Path, encoder: HuggingFaceEncoder, peft_model: Any) -> None:
+    """Write the adapter, or the whole model where all of it is trained."""
+    if peft_model is None:
+        encoder.model.save_pretrained(out)
+    else:
+        # PEFT would look on the Hub whether the vocabulary has grown.
+        peft_model.save_pretrained(out, save_embedding_layers=False)
+
+
 def save(out: Path, encoder: HuggingFaceEncoder, peft_model: Any, export_merged: bool) -> None:
     """Write the adapter, or the whole model, and the processor."""
     parts = (encoder.tokenizer, encoder.image_processor)
-    (peft_model if peft_model is not None else encoder.model).save_pretrained(out)
+    save_weights(out, encoder, peft_model)
     for part in parts:
         part.save_pretrained(out)
     if export_merged and peft_model is not None:
@@ -86,24 +74,19 @@ def save(out: Path, encoder: HuggingFaceEncoder, peft_model: Any, export_merged:
             part.save_pretrained(out / MERGED)
 
 
-def write(trained: Trained, model: str, dataset: str, test_dataset: str, entries: Mapping[str, Entries]) -> None:
-    """Write all that tells of a run, and remove what it needed while it lasted.
-
-    Args:
-        trained: The run.
-        model: What was trained.
-        dataset: On what.
-        test_dataset: What scored it.
-        entries: By split.
-    """
-    out, files = trained.folder, {}
-    data = {"model": model, "dataset": dataset, "test_dataset": test_dataset}
-    files[CONFIG] = yaml.safe_dump(data, sort_keys=False) + trained.config.to_yaml()
-    used = {split: {"entries": len(found), "left_out": dict(found.left_out)} for split, found in entries.items()}
-    log = {"entries": used, "environment": environment(), "log": trained.log}
-    files["training_log.json"] = json.dumps(log, indent=1) + "\n"
-    files["result_before.json"], files["result_after.json"] = trained.before.to_json(), trained.after.to_json()
+def write(trained: Trained) -> None:
+    """Write all that tells of a run, and remove what it needed while it lasted."""
+    data = {"model": trained.model, "dataset": trained.dataset, "test_dataset": trained.test_dataset}
+    run = {"used": trained.used, "trainable": trained.trainable, "best_step": trained.best_step}
+    run |= {"seconds": round(trained.seconds, 1), "processes": trained.processes, "environment": environment()}
+    files = {
+        CONFIG: yaml.safe_dump(data, sort_keys=False) + trained.config.to_yaml(),
+        "training_log.json": json.dumps(run | {"log": trained.log}, indent=1) + "\n",
+        BEFORE: trained.before.to_json(),
+        AFTER: trained.after.to_json(),
+    }
     for name, content in files.items():
-        write_whole(out / name, content.encode("utf-8", "surrogatepass"), force=True)
+        write_whole(trained.folder / name, content.encode("utf-8", "surrogatepass"), force=True)
+    card.write(trained)
     for working in (CHECKPOINTS, WORK):
-        shutil.rmtree(out / working, ignore_errors=True)
+        shutil.rmtree(trained.folder / working, ignore_errors=True)

@@ -1,5 +1,8 @@
 """`dci train`: a preset, a model and a dataset in; out comes a folder with the adapter, its scores, and a card."""
 
+import shutil
+import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,9 +13,8 @@ from typing import Any
 import transformers
 
 from dci import DCIError
-from dci_metrics import encoders
+from dci_metrics import caption_sets, encoders
 from dci_metrics.benchmark import evaluate
-from dci_metrics.caption_sets import is_caption_set
 from dci_metrics.distributed import World
 from dci_metrics.encoders.huggingface import HuggingFaceEncoder
 from dci_metrics.encoding import attempt
@@ -23,9 +25,9 @@ from dci_metrics.training.batches import EntryDataset
 from dci_metrics.training.callback import VALIDATION_TESTS, BenchmarkCallback
 from dci_metrics.training.config import LOSS, TrainConfig, load_config
 from dci_metrics.training.entries import Entries, Fits, MakeNegatives, Selection, write_entries
-from dci_metrics.training.folder import Trained
 from dci_metrics.training.objective import Objective
 from dci_metrics.training.towers import TwoTowers, add_lora
+from dci_metrics.training.trained import Trained
 from dci_metrics.training.trainer import ContrastiveTrainer
 
 SPACY_NEGATIVES = 3
@@ -40,11 +42,11 @@ Scoring = partial[Result]
 
 def train(
     model: str,
-    dataset: str,
+    dataset: Any,
     output_dir: str | Path,
     *,
     preset: str | Path = "sdci_p1",
-    test_dataset: str | None = None,
+    test_dataset: Any = None,
     device: str = "auto",
     trust_remote_code: bool = False,
     export_merged: bool = False,
@@ -75,9 +77,11 @@ def train(
     """
     out = Path(output_dir)
     # All that can be wrong is found before anything is computed.
-    config = _fitted(load_config(preset, **changes), dataset)
+    is_caption_set = isinstance(dataset, str) and caption_sets.is_caption_set(dataset)
+    config = _fitted(load_config(preset, **changes), is_caption_set)
     sources = {split: open_source(dataset, split=split) for split in ("train", "validation")}
-    test_dataset = _with_tests(test_dataset or dataset)
+    test_dataset = dataset if test_dataset is None else test_dataset
+    tested_on = _with_tests(test_dataset)
     folder.check(out, resume, force)
     settings = arguments.make(config, out, device, progress)
     world = World()
@@ -86,52 +90,67 @@ def train(
     peft_model = add_lora(encoder, config.lora) if config.lora is not None else None
     towers = TwoTowers(encoder)
     if config.gradient_checkpointing:
-        encoder.model.gradient_checkpointing_enable({"use_reentrant": False})
-    makers = _negative_makers(config, dataset, encoder)
+        encoder.model.activation_checkpointing_enable({"use_reentrant": False})
+    makers = _negative_makers(config, is_caption_set, encoder)
 
     score: Scoring = partial(
         evaluate, dataset=test_dataset, device=device, trust_remote_code=trust_remote_code, progress=progress
     )
     world.gather(attempt(lambda: folder.prepare(out, resume, force) if world.rank == 0 else None))
-    with _told_how_to_resume(out, world):
+    with _kept_or_removed(out, world):
         entries = {}
         for split, source in sources.items():
-            selection = _selection(config, dataset, encoder)
-            write = partial(_entries, source, selection, out, makers[split], world, progress)
-            entries[split] = world.gather(attempt(write))[world.rank]
+            selection = _selection(config, is_caption_set, encoder, config.max_photos if split == "train" else None)
+            entries[split] = _entries(source, selection, out, makers[split], world, progress)
         before = score(model)
-        trainer = _trainer(config, settings, towers, entries, peft_model, dataset, out)
+        trainer = _trainer(config, settings, towers, entries, peft_model, dataset, is_caption_set, out)
+        began = time.perf_counter()
         trainer.train(resume_from_checkpoint=folder.last_checkpoint(out) if resume else None)
+        seconds = time.perf_counter() - began
         encoder.model.eval()
         if world.rank == 0:
             folder.save(out, encoder, peft_model, export_merged)
         world.gather(None)
         # From the files, as anybody else will load them.
         after = score(model, adapter=out, cache=False) if peft_model is not None else score(str(out), cache=False)
-    trained = Trained(out, config, before, after, trainer.state.log_history)
+    used = {split: {"entries": len(found), "left_out": dict(found.left_out)} for split, found in entries.items()}
+    trained = Trained(
+        folder=out,
+        config=config,
+        model=model,
+        dataset=sources["train"].id,
+        test_dataset=tested_on,
+        before=before,
+        after=after,
+        log=trainer.state.log_history,
+        used=used,
+        trainable=sum(p.numel() for p in towers.parameters() if p.requires_grad),
+        best_step=trainer.state.best_global_step or trainer.state.global_step,
+        seconds=seconds,
+        processes=world.size,
+    )
     if world.rank == 0:
-        folder.write(trained, model, dataset, test_dataset, entries)
+        folder.write(trained)
     world.gather(None)
     return trained
 
 
-def _fitted(config: TrainConfig, dataset: str) -> TrainConfig:
+def _fitted(config: TrainConfig, is_caption_set: bool) -> TrainConfig:
     """The run as the data allows it."""
-    if is_caption_set(dataset) and config.negatives_weight and not config.negatives.startswith("spacy"):
+    if is_caption_set and config.negatives_weight and not config.negatives.startswith("spacy"):
         # They have no negatives of a language model; the paper makes them by swaps.
         return replace(config, negatives="spacy")
     return config
 
 
-def _with_tests(dataset: str) -> str:
-    """The dataset that scores the model, if it has tests."""
-    if is_caption_set(dataset):
+def _with_tests(dataset: Any) -> str:
+    """The name of the dataset that scores the model, if it has tests."""
+    if isinstance(dataset, str) and caption_sets.is_caption_set(dataset):
         raise DCIError(
             f"{dataset}: has no split with the benchmark's tests; name one that has, such as a folder of `dci build`, "
             "with --test-dataset"
         )
-    open_source(dataset, split="test")
-    return dataset
+    return open_source(dataset, split="test").id
 
 
 def _dual_encoder(model: str, device: str, trust_remote_code: bool) -> HuggingFaceEncoder:
@@ -141,20 +160,24 @@ def _dual_encoder(model: str, device: str, trust_remote_code: bool) -> HuggingFa
     return encoder
 
 
-def _selection(config: TrainConfig, dataset: str, encoder: HuggingFaceEncoder) -> Selection:
+def _selection(
+    config: TrainConfig, is_caption_set: bool, encoder: HuggingFaceEncoder, max_photos: int | None
+) -> Selection:
     limit = encoder.text_limit
     fits: Fits | None = None
-    if is_caption_set(dataset) and limit is not None:
+    if is_caption_set and limit is not None:
         fits = partial(_fit, encoder, limit - SPECIAL)
     negatives = config.negatives if config.negatives_weight else None
-    return Selection(config.captions_per_entry, negatives, config.submasks, config.max_photos, fits)
+    return Selection(config.captions_per_entry, negatives, config.submasks, max_photos, fits)
 
 
 def _fit(encoder: HuggingFaceEncoder, limit: int, texts: Sequence[str]) -> list[bool]:
     return [length.tokens + length.lost <= limit for length in encoder.text_lengths(texts)]
 
 
-def _negative_makers(config: TrainConfig, dataset: str, encoder: HuggingFaceEncoder) -> dict[str, MakeNegatives | None]:
+def _negative_makers(
+    config: TrainConfig, is_caption_set: bool, encoder: HuggingFaceEncoder
+) -> dict[str, MakeNegatives | None]:
     """What makes negatives by swaps, by split; None where they are the data's, or not needed."""
     if not config.negatives_weight or not config.negatives.startswith("spacy"):
         return {"train": None, "validation": None}
@@ -171,7 +194,7 @@ def _negative_makers(config: TrainConfig, dataset: str, encoder: HuggingFaceEnco
 
     asked = config.negatives == "spacy_antonyms"
     # Of the other caption sets the paper validates with antonyms.
-    return {"train": maker(asked), "validation": maker(asked or is_caption_set(dataset))}
+    return {"train": maker(asked), "validation": maker(asked or is_caption_set)}
 
 
 def _entries(
@@ -179,12 +202,11 @@ def _entries(
 ) -> Entries:
     """The entries of a split; the first process writes the file, and the others read it."""
     path = out / folder.WORK / f"{source.split}.arrow"
-    if world.rank == 0:
-        entries = write_entries(source, selection, path, make, progress)
-    left_out = world.gather(entries.left_out if world.rank == 0 else None)[0]
-    found = Entries(path, source.open_images())
-    found.left_out.update(left_out or {})
-    return found
+
+    def write() -> Counter[str]:
+        return write_entries(source, selection, path, make, progress).left_out if world.rank == 0 else Counter()
+
+    return Entries(path, source.open_images(), world.gather(attempt(write))[0])
 
 
 def _trainer(
@@ -193,7 +215,8 @@ def _trainer(
     towers: TwoTowers,
     entries: dict[str, Entries],
     peft_model: Any,
-    dataset: str,
+    dataset: Any,
+    is_caption_set: bool,
     out: Path,
 ) -> ContrastiveTrainer:
     has_negative = config.negatives_weight > 0
@@ -214,7 +237,7 @@ def _trainer(
         callbacks=arguments.callbacks(out),
     )
     trainer.remove_callback(transformers.PrinterCallback)
-    tests = ["base_scm"] if is_caption_set(dataset) else list(VALIDATION_TESTS)
+    tests = ["base_scm"] if is_caption_set else list(VALIDATION_TESTS)
     if config.metric_for_best_model not in (LOSS, *tests):
         tests.append(config.metric_for_best_model)
     trainer.add_callback(BenchmarkCallback(towers.encoder, dataset, tests=tests, log=trainer.log))
@@ -222,10 +245,15 @@ def _trainer(
 
 
 @contextmanager
-def _told_how_to_resume(out: Path, world: World) -> Iterator[None]:
+def _kept_or_removed(out: Path, world: World) -> Iterator[None]:
+    """Of a run that is interrupted the checkpoints are kept, with a word on how to go on; without any, nothing is."""
     try:
         yield
-    except KeyboardInterrupt:
-        if world.rank == 0 and folder.last_checkpoint(out) is not None:
-            print(f"Interrupted; what was trained until {folder.last_checkpoint(out)} is kept: go on with --resume.")
+    except BaseException as error:
+        if world.rank == 0:
+            checkpoint = folder.last_checkpoint(out)
+            if checkpoint is None:
+                shutil.rmtree(out, ignore_errors=True)
+            elif isinstance(error, KeyboardInterrupt | SystemExit):
+                print(f"Interrupted; what was trained until {checkpoint} is kept: go on with --resume.")
         raise

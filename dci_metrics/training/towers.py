@@ -1,5 +1,6 @@
 """A dual encoder as a module to train: its two towers in one forward, which distributed training needs."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -94,9 +95,14 @@ def add_lora(encoder: HuggingFaceEncoder, lora: Lora) -> Any:
         lora_dropout=lora.dropout,
         bias=lora.bias,
         target_modules=list(lora.target_modules),
-        base_model_name_or_path=encoder.model_id,
     )
-    return get_peft_model(encoder.model, config)
+    with warnings.catch_warnings():
+        # PEFT asks transformers for what it has renamed, and warns of the bias, which the paper's adapters have too.
+        warnings.simplefilter("ignore")
+        adapted = get_peft_model(encoder.model, config)
+    # As the user called it, and not by a folder of this machine.
+    adapted.active_peft_config.base_model_name_or_path = encoder.model_id
+    return adapted
 
 
 def _is_named(name: str, target: str) -> bool:

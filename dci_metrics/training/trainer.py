@@ -14,6 +14,7 @@ from transformers import Trainer
 from dci import DCIError
 from dci_metrics.training.batches import BatchSampler, EntryDataset, EpochLoader, make_loader
 from dci_metrics.training.config import Batches
+from dci_metrics.training.folder import save_weights
 from dci_metrics.training.objective import Losses, Objective
 from dci_metrics.training.towers import Embeds, TwoTowers
 
@@ -164,8 +165,7 @@ class ContrastiveTrainer(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         """Save the adapter, or the model where all of it is trained."""
         folder = output_dir if output_dir is not None else self.args.output_dir
-        whole = self.peft_model if self.peft_model is not None else self.model.encoder.model
-        whole.save_pretrained(folder)
+        save_weights(folder, self.model.encoder, self.peft_model)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         self._load_weights(Path(resume_from_checkpoint))

@@ -296,7 +296,7 @@ def test_the_callback_puts_the_mode_back(clip):
 def test_gradient_checkpointing_gives_the_same(clip, tmp_path):
     made = [runs.trainer(copy.deepcopy(clip[0]), clip[1], tmp_path, runs.rows(4)) for _ in range(2)]
     copy_weights(*made)
-    made[1].model.encoder.model.gradient_checkpointing_enable({"use_reentrant": False})
+    made[1].model.encoder.model.activation_checkpointing_enable({"use_reentrant": False})
     same(*map(gradients, made))
 
 
