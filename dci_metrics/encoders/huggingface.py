@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import PIL.Image
 import torch
 import transformers
+from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from dci import DCIError
@@ -246,13 +247,20 @@ class HuggingFaceEncoder(HuggingFaceModel):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps transformers from warning of what is looked at here."""
-    verbosity = transformers.logging.get_verbosity()
+    """Keeps transformers from warning of what is looked at here, and from a bar for the seconds that weights take."""
+    verbosity, shown = transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()
+    downloads_shown = not are_progress_bars_disabled()
     transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    if downloads_shown:
+        # They went with it, and downloads take long.
+        enable_progress_bars()
     try:
         yield
     finally:
         transformers.logging.set_verbosity(verbosity)
+        if shown:
+            transformers.logging.enable_progress_bar()
 
 
 def accepted(function: Callable[..., Any], inputs: Inputs) -> Inputs:
