@@ -48,7 +48,7 @@ def model_key(model: str | Path, info: ModelInfo) -> str | None:
     parts |= {"family": info.family, "device": (info.device or "").split(":")[0], "compiled": str(info.compiled)}
     parts |= {"scorer": info.scorer, "question": info.question}
     if info.adapter is not None:
-        parts["adapter"] = _state_of(Path(info.adapter), None)
+        parts["adapter"] = _state_of(Path(info.adapter), info.adapter_revision)
     if None in (parts["model"], parts.get("adapter", "none")):
         return None
     parts |= {package: metadata.version(package) for package in ("torch", "transformers", "pillow")}

@@ -84,8 +84,8 @@ def load(
         resizer = _resizing(resize, family, processor, name, model.device)
         if adapter is None:
             return _made(family, model, processor, name, resizer)
-        merged, base = adapters.merge(copy.deepcopy(model), adapter)
-        return _made(family, merged, processor, name, resizer, adapter, base)
+        merged = adapters.merge(copy.deepcopy(model), adapter)
+        return _made(family, merged.model, processor, name, resizer, adapter, merged)
     if adapter is not None:
         _refuse_adapter(adapter, f"an object of type {type(model).__name__}")
     if resize != "pil":
@@ -174,8 +174,8 @@ def _from_pretrained(
         )
     if adapter is None:
         return _made(family, model.to(place), processor, name, resizer)
-    model, base = adapters.merge(model, adapter)
-    return _made(family, model.to(place, dtype), processor, name, resizer, adapter, base)
+    merged = adapters.merge(model, adapter)
+    return _made(family, merged.model.to(place, dtype), processor, name, resizer, adapter, merged)
 
 
 def _made(
@@ -185,14 +185,15 @@ def _made(
     name: str,
     resizer: resizing.DeviceResizing | None = None,
     adapter: str | None = None,
-    adapter_base: str | None = None,
+    merged: adapters.Merged | None = None,
 ) -> DualEncoder | PairScorer:
     made: Any = family(model, processor, name)
     if resizer is not None:
         made.resizing = resizer
         made.info = dataclasses.replace(made.info, image_backend="torch")
-    if adapter is not None:
-        made.info = dataclasses.replace(made.info, adapter=adapter, adapter_base=adapter_base)
+    if merged is not None:
+        known = {"adapter": adapter, "adapter_base": merged.base, "adapter_revision": merged.revision}
+        made.info = dataclasses.replace(made.info, **known)
     found: DualEncoder | PairScorer = made
     return found
 

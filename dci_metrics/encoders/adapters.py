@@ -4,6 +4,7 @@ import pickle
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +13,48 @@ import safetensors.torch
 import torch
 
 from dci import DCIError
+from dci_metrics import revisions
 
 CONFIG = "adapter_config.json"
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 """What PEFT calls the weights, today and until 2023; the first that is there is read."""
 
+
+@dataclass(frozen=True)
+class Merged:
+    """A model with an adapter in its weights.
+
+    Attributes:
+        model: Of the class it was.
+        base: What the adapter's config says that it was made for.
+        revision: Of the adapter: its commit on the Hub, or the hash of its weights.
+    """
+
+    model: Any
+    base: str | None
+    revision: str | None
+
+
 SHOWN = 3
 """How many keys an error names."""
 
 
-def merge(model: Any, adapter: str) -> tuple[Any, str | None]:
+def merge(model: Any, adapter: str) -> Merged:
     """Add an adapter to a model's weights, so that it costs nothing more to run.
 
     Args:
         model: Of transformers; it is changed.
         adapter: A folder with adapter_config.json and adapter_model.safetensors or .bin, or the Hub id of one.
 
-    Returns:
-        The model, of the class it was, and what the adapter's config says it was made for.
-
     Raises:
         DCIError: If PEFT is not installed, or the adapter cannot be read, or is not wholly one for this model.
     """
+    folder = _folder(adapter)
     adapted = attach(model, adapter)
+    # The Hub's folders are called by their commits.
+    revision = revisions.of_weights(folder) if Path(adapter).exists() else folder.name
     with _peft_errors(adapter):
-        return adapted.merge_and_unload(), adapted.active_peft_config.base_model_name_or_path
+        return Merged(adapted.merge_and_unload(), adapted.active_peft_config.base_model_name_or_path, revision)
 
 
 def attach(model: Any, adapter: str) -> Any:

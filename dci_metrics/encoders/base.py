@@ -99,10 +99,11 @@ class ModelInfo:
 
     Attributes:
         id: Hub id, folder, or the name of the object's class.
-        revision: Commit on the Hub.
+        revision: Commit on the Hub, or of a checkpoint of open_clip's the hash of its file.
         family: `model_type` of the model's config.
         adapter: The adapter merged into it: folder or Hub id.
         adapter_base: The model that the adapter says it was made for, which need not be this one.
+        adapter_revision: The adapter's commit on the Hub, or the hash of its weights.
         parameters: Count.
         text_limit: Tokens that it can read, special tokens counted.
         image_size: Side of the square it sees, in pixels.
@@ -120,6 +121,7 @@ class ModelInfo:
     family: str | None = None
     adapter: str | None = None
     adapter_base: str | None = None
+    adapter_revision: str | None = None
     parameters: int | None = None
     text_limit: int | None = None
     image_size: int | None = None

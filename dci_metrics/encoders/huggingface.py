@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+import huggingface_hub
 import PIL.Image
 import torch
 import transformers
-from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from dci import DCIError
@@ -249,12 +249,12 @@ class HuggingFaceEncoder(HuggingFaceModel):
 def quiet() -> Iterator[None]:
     """Keeps transformers from warning of what is looked at here, and from a bar for the seconds that weights take."""
     verbosity, shown = transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()
-    downloads_shown = not are_progress_bars_disabled()
+    downloads_shown = not huggingface_hub.utils.are_progress_bars_disabled()  # type: ignore[attr-defined]  # it is exported lazily
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     if downloads_shown:
         # They went with it, and downloads take long.
-        enable_progress_bars()
+        huggingface_hub.utils.enable_progress_bars()  # type: ignore[attr-defined]
     try:
         yield
     finally:

@@ -24,6 +24,7 @@ import torch
 
 from dci import DCIError
 from dci_metrics.encoders.base import ModelInfo, TextLength
+from dci_metrics.revisions import sha256_of
 
 PREFIX = "open_clip:"
 HUB, FOLDER = "hf-hub:", "local-dir:"
@@ -41,7 +42,7 @@ class OpenCLIPEncoder:
         tokenizer: Its tokenizer, which knows the text limit.
         model_id: What the result calls the model.
         dtype: Of its weights, and so of the images that it takes.
-        revision: Its commit on the Hub.
+        revision: Its commit on the Hub, or the hash of its file.
     """
 
     def __init__(
@@ -156,7 +157,7 @@ def load(name: str, device: torch.device, dtype: torch.dtype, trust_remote_code:
         tokenizer = open_clip.get_tokenizer(architecture)
         if weights is not None and not tag:
             _refuse_resized(open_clip, model, weights, name)
-    return OpenCLIPEncoder(model, transform, tokenizer, name, dtype, _revision(architecture))
+    return OpenCLIPEncoder(model, transform, tokenizer, name, dtype, _revision(architecture, weights))
 
 
 def _open_clip() -> Any:
@@ -214,8 +215,10 @@ def _refuse_resized(open_clip: Any, model: Any, weights: str, name: str) -> None
             )
 
 
-def _revision(architecture: str) -> str | None:
-    """The commit of a Hub repository that was fetched just now."""
+def _revision(architecture: str, weights: str | None) -> str | None:
+    """The commit of a Hub repository that was fetched just now, or the hash of a file of weights."""
+    if weights is not None and Path(weights).is_file():
+        return f"sha256:{sha256_of(Path(weights))}"
     if not architecture.startswith(HUB):
         return None
     found = huggingface_hub.try_to_load_from_cache(architecture.removeprefix(HUB), CONFIG)

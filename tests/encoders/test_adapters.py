@@ -1,6 +1,7 @@
 """Adapters through the package, against PEFT used directly and against what PEFT 0.4 itself computed."""
 
 import copy
+import hashlib
 import json
 import os
 import pickle
@@ -121,7 +122,8 @@ def test_scores_are_those_of_peft(folder, base, tmp_path, rank):
 
 def test_what_peft_0_4_made_gives_what_it_gave():
     expected = {key: torch.tensor(rows) for key, rows in json.loads((OLD / "expected.json").read_text()).items()}
-    merged, made_for = adapters.merge(peft_0_4.base(), str(OLD))
+    found = adapters.merge(peft_0_4.base(), str(OLD))
+    merged, made_for = found.model, found.base
     for model in (merged, adapters.attach(peft_0_4.base(), str(OLD))):
         for key, value in peft_0_4.embeds(model).items():
             torch.testing.assert_close(value, expected[key], atol=1e-6, rtol=0)
@@ -175,6 +177,8 @@ def test_info(folder, base, adapter):
     info = encoders.load(folder, adapter=adapter, device="cpu").info
     assert (info.id, info.adapter) == (str(folder), str(adapter))
     assert info.adapter_base == str(folder)
+    content = (Path(adapter) / "adapter_model.safetensors").read_bytes()
+    assert info.adapter_revision == f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def test_from_the_hub(folder, base, adapter):
@@ -184,7 +188,7 @@ def test_from_the_hub(folder, base, adapter):
     (home / "refs").mkdir()
     (home / "refs" / "main").write_text(commit)
     found = encoders.load(folder, adapter="someone/adapter", device="cpu")
-    assert found.info.adapter == "someone/adapter"
+    assert (found.info.adapter, found.info.adapter_revision) == ("someone/adapter", commit)
     assert torch.equal(embeds(found), embeds(encoders.load(folder, adapter=adapter, device="cpu")))
 
 

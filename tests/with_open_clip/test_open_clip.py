@@ -1,5 +1,6 @@
 """Models of open_clip through the package, against open_clip used directly. Run by `make test-open-clip`."""
 
+import hashlib
 import json
 import os
 import pickle
@@ -148,7 +149,8 @@ def test_thin_crops(encoder):
 
 def test_info(encoder, checkpoint, weights):
     info = encoders.describe(encoder)
-    assert (info.id, info.family, info.revision) == (f"open_clip:tiny/{checkpoint}", "open_clip", None)
+    assert (info.id, info.family) == (f"open_clip:tiny/{checkpoint}", "open_clip")
+    assert info.revision == f"sha256:{hashlib.sha256(Path(checkpoint).read_bytes()).hexdigest()}"
     assert (info.text_limit, info.image_size, info.image_backend) == (77, 32, "pil")
     assert (info.dtype, info.device, info.scorer) == ("float32", "cpu", "contrastive")
     assert info.parameters == sum(value.numel() for name, value in weights.items())
