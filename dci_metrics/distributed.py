@@ -37,8 +37,7 @@ class World:
         if self.size > 1:
             if not dist.is_initialized():
                 dist.init_process_group("gloo")
-                # Its threads, still running when the process ends, would make C++ abort it.
-                atexit.register(dist.destroy_process_group)
+            atexit.register(_end_group)
             self._group = dist.new_group(backend="gloo")
 
     def gather(self, value: T | DCIError) -> list[T]:
@@ -55,6 +54,12 @@ class World:
             if isinstance(found, DCIError):
                 raise found
         return values  # type: ignore[return-value]
+
+
+def _end_group() -> None:
+    """End the group before the process: its threads, still running then, would make C++ abort it."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def is_main_process() -> bool:

@@ -187,6 +187,8 @@ def _checked(fields: dict[str, Any], name: str) -> TrainConfig:
                 f"{name}: field `{key}`: expected one of {', '.join(map(str, choices))}, got {fields[key]!r}"
             )
 
+    if not isinstance(fields["preset"], str):
+        raise DCIError(f"{name}: field `preset`: expected a name, got {fields['preset']!r}")
     if not re.fullmatch(r"first|pick[1-9]\d?", str(fields["captions"])):
         raise DCIError(f"{name}: field `captions`: expected first, pick1, pick5, ..., got {fields['captions']!r}")
     for key, kind in (("pooling", Pooling), ("negatives", Negatives), ("negative_draw", NegativeDraw)):
@@ -195,6 +197,8 @@ def _checked(fields: dict[str, Any], name: str) -> TrainConfig:
     choice("dtype", get_args(Dtype))
     for key in ("submasks", "gradient_checkpointing"):
         choice(key, (False, True))
+        if not isinstance(fields.get(key, False), bool):  # 0 and 1 equal them
+            raise DCIError(f"{name}: field `{key}`: expected true or false, got {fields[key]!r}")
     for key in ("clip_weight", "negatives_weight", "learning_rate"):
         number(key, 0, float)
     for key, least in (("epochs", 1), ("batch_size", 2), ("evals_per_epoch", 1), ("seed", 0)):
@@ -211,7 +215,7 @@ def _lora(fields: Any, name: str) -> Lora | None:
     if fields is None:
         return None
     known = [field.name for field in dataclasses.fields(Lora)]
-    if not isinstance(fields, Mapping) or sorted(fields) != sorted(known):
+    if not isinstance(fields, Mapping) or set(fields) != set(known):
         raise DCIError(f"{name}: field `lora`: expected {', '.join(known)}, or null to train all weights")
     rank, alpha, dropout, targets = (fields[key] for key in ("rank", "alpha", "dropout", "target_modules"))
     whole = all(isinstance(value, int) and not isinstance(value, bool) and value >= 1 for value in (rank, alpha))

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.nn.functional import all_gather
 from transformers import Trainer
 
 from dci import DCIError
@@ -39,7 +38,8 @@ class ContrastiveTrainer(Trainer):
         **options: More of Trainer's.
 
     Raises:
-        DCIError: If gradients are to be accumulated over batches: that would be a loss over smaller batches.
+        DCIError: If gradients are to be accumulated over batches: that would be a loss over smaller batches. If there
+            are too few entries for one batch.
     """
 
     def __init__(
@@ -65,6 +65,13 @@ class ContrastiveTrainer(Trainer):
         # transformers would take several GPUs without processes of their own for DataParallel.
         args._n_gpu = min(1, args.n_gpu)
         args.remove_unused_columns, args.label_names = False, []
+        least = max(2, args.world_size)
+        for name, data in (("training", train_dataset), ("validation", eval_dataset)):
+            if len(data) < least:
+                raise DCIError(
+                    f"{name}: expected at least {least} entries, since a contrastive loss tells the entries of a batch "
+                    f"from each other, and every process needs one; got {len(data)}"
+                )
         super().__init__(model=towers, args=args, train_dataset=train_dataset, eval_dataset=eval_dataset, **options)
 
     # Batches
@@ -192,10 +199,17 @@ def _pieces(inputs: Mapping[str, Any], entries: int, size: int) -> Iterator[dict
 
 
 def _gathered(embeds: Tensor) -> Tensor:
-    """The embeddings of all processes in their order; gradients find their way back."""
+    """The embeddings of all processes in their order, with gradients for this one's.
+
+    Each process derives the whole loss by its own embeddings; gradients are then averaged over the processes, and are
+    made as many times larger here.
+    """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return embeds
-    return torch.cat(list(all_gather(embeds.contiguous())))
+    own = embeds.clone()
+    if own.requires_grad:
+        own.register_hook(lambda grad: grad * dist.get_world_size())
+    return _gathered_with_own(own)
 
 
 def _gathered_with_own(embeds: Tensor) -> Tensor:

@@ -163,6 +163,8 @@ found = test_trainer.gradients(made)
 if rank == 0:
     kept = {{"gradients": found, "loss": made.state.log_history[0]["loss"]}}
     torch.save(kept, folder / f"{{processes}}-{{sys.argv[1]}}-{{micro}}.pt")
+if processes > 1:
+    torch.distributed.destroy_process_group()
 """
 
 
