@@ -80,7 +80,9 @@ class EntryDataset(Dataset[tuple[Inputs, list[str]]]):
 
 
 class BatchSampler(Sampler[list[Drawn]]):
-    """The batches of an epoch, or this process's share of each.
+    """The batches of an epoch, or this process's share of each, as large as the others'.
+
+    Of a last short batch that the processes cannot share evenly, the entries that are over are left out.
 
     Args:
         entries: Of the split.

@@ -10,8 +10,8 @@ from dci import DCIError
 
 Pooling = Literal["mean", "hardest", "max"]
 """How the N captions of an entry become one logit: "mean" (the published runs), "hardest" as the paper's appendix C.1.1
-describes (the lowest for the own entry, the highest for all others), "max" (the highest everywhere, which is what the
-original code computes when it is asked for the hardest)."""
+describes (the lowest for the own entry, the highest for all others), "max" (the highest everywhere). Asked for the
+hardest, the original code takes the highest everywhere in the CLIP loss, and the hardest in the negatives loss."""
 
 
 def clip_loss(logits_per_image: Tensor, pooling: Pooling = "mean") -> Tensor:
