@@ -320,9 +320,9 @@ def train(
         int | None, typer.Option("--micro-batch-size", help="Entries in memory at once; the loss stays the same.")
     ] = None,
     learning_rate: Annotated[float | None, typer.Option("--learning-rate", help="At the start.")] = None,
-    lora_rank: Annotated[int | None, typer.Option("--lora-rank")] = None,
-    lora_alpha: Annotated[int | None, typer.Option("--lora-alpha")] = None,
-    lora_dropout: Annotated[float | None, typer.Option("--lora-dropout")] = None,
+    lora_rank: Annotated[int | None, typer.Option("--lora-rank", help="Of the update.")] = None,
+    lora_alpha: Annotated[int | None, typer.Option("--lora-alpha", help="Over the rank, it scales the update.")] = None,
+    lora_dropout: Annotated[float | None, typer.Option("--lora-dropout", help="Before the update.")] = None,
     lora_bias: Annotated[str | None, typer.Option("--lora-bias", help="none, all or lora_only.")] = None,
     target_modules: Annotated[
         str | None, typer.Option("--target-modules", help="Layers that get the adapter, with commas.")
@@ -330,7 +330,8 @@ def train(
     full: Annotated[bool, typer.Option("--full", help="Train all weights instead of an adapter.")] = False,
     dtype: Annotated[str | None, typer.Option("--dtype", help="float32, bfloat16 or float16.")] = None,
     gradient_checkpointing: Annotated[
-        bool | None, typer.Option("--gradient-checkpointing", help="Less memory, more time.")
+        bool | None,
+        typer.Option("--gradient-checkpointing/--no-gradient-checkpointing", help="Less memory, more time."),
     ] = None,
     evals_per_epoch: Annotated[int | None, typer.Option("--evals-per-epoch", help="And checkpoints.")] = None,
     metric_for_best_model: Annotated[
@@ -378,7 +379,7 @@ def train(
     if seeds is not None:
         if seed is not None:
             raise typer.BadParameter("--seed and --seeds: give one of them")
-        numbers = [int(n) if n.isdigit() else n for n in _listed(seeds) or []]
+        numbers = [int(n) if n.isdecimal() else n for n in _listed(seeds) or []]
         report = several.train_seeds(model, dataset, output_dir, numbers, **options).report()  # type: ignore[arg-type]
     else:
         trained = run(model, dataset, output_dir, seed=seed, **options)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import platform
 import sys
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,13 @@ def callbacks(out: Path) -> list[TrainerCallback]:
 
         found.append(TrackioCallback())
     return found
+
+
+def hardware(settings: Any) -> str:
+    """What a run computes on, in words."""
+    if settings.device.type == "cuda":
+        return torch.cuda.get_device_name(settings.device)
+    return f"{settings.device.type}, {platform.machine()}, {os.cpu_count()} cores"
 
 
 class Lines(TrainerCallback):  # type: ignore[misc, unused-ignore]

@@ -1,5 +1,6 @@
 """`dci train`: a preset, a model and a dataset in; out comes a folder with the adapter, its scores, and a card."""
 
+import importlib.util
 import shutil
 import time
 from collections import Counter
@@ -17,6 +18,7 @@ from dci_metrics import caption_sets, encoders
 from dci_metrics.benchmark import evaluate
 from dci_metrics.distributed import World
 from dci_metrics.encoders.huggingface import HuggingFaceEncoder
+from dci_metrics.encoders.open_clip import PREFIX as OPEN_CLIP
 from dci_metrics.encoding import attempt
 from dci_metrics.results import Result
 from dci_metrics.sources import Source, open_source
@@ -27,8 +29,11 @@ from dci_metrics.training.config import LOSS, TrainConfig, load_config
 from dci_metrics.training.entries import Entries, Fits, MakeNegatives, Selection, write_entries
 from dci_metrics.training.objective import Objective
 from dci_metrics.training.towers import TwoTowers, add_lora
-from dci_metrics.training.trained import Trained
+from dci_metrics.training.trained import Trained, used
 from dci_metrics.training.trainer import ContrastiveTrainer
+
+NEEDED = ("accelerate", "matplotlib", "peft")
+"""Packages of the extra `train` that a run cannot do without."""
 
 SPACY_NEGATIVES = 3
 """How many are made of a caption, as the release has three of a photo's."""
@@ -77,12 +82,16 @@ def train(
     """
     out = Path(output_dir)
     # All that can be wrong is found before anything is computed.
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise DCIError(f"training needs {', '.join(missing)}: pip install 'dci-metrics[train]'")
     is_caption_set = isinstance(dataset, str) and caption_sets.is_caption_set(dataset)
-    config = _fitted(load_config(preset, **changes), is_caption_set)
+    config = resolve(dataset, preset, **changes)
     sources = {split: open_source(dataset, split=split) for split in ("train", "validation")}
     test_dataset = dataset if test_dataset is None else test_dataset
     tested_on = _with_tests(test_dataset)
-    folder.check(out, resume, force)
+    asked = folder.Asked(model, sources["train"].id, tested_on, config)
+    folder.check(out, resume, force, asked, inputs=(model, dataset, test_dataset, preset))
     settings = arguments.make(config, out, device, progress)
     world = World()
     encoder = _dual_encoder(model, device, trust_remote_code)
@@ -96,7 +105,7 @@ def train(
     score: Scoring = partial(
         evaluate, dataset=test_dataset, device=device, trust_remote_code=trust_remote_code, progress=progress
     )
-    world.gather(attempt(lambda: folder.prepare(out, resume, force) if world.rank == 0 else None))
+    world.gather(attempt(lambda: folder.prepare(out, resume, force, asked) if world.rank == 0 else None))
     with _kept_or_removed(out, world):
         entries = {}
         for split, source in sources.items():
@@ -113,7 +122,6 @@ def train(
         world.gather(None)
         # From the files, as anybody else will load them.
         after = score(model, adapter=out, cache=False) if peft_model is not None else score(str(out), cache=False)
-    used = {split: {"entries": len(found), "left_out": dict(found.left_out)} for split, found in entries.items()}
     trained = Trained(
         folder=out,
         config=config,
@@ -123,11 +131,14 @@ def train(
         before=before,
         after=after,
         log=trainer.state.log_history,
-        used=used,
+        used={split: used(found) for split, found in entries.items()},
         trainable=sum(p.numel() for p in towers.parameters() if p.requires_grad),
         best_step=trainer.state.best_global_step or trainer.state.global_step,
         seconds=seconds,
         processes=world.size,
+        hardware=arguments.hardware(settings),
+        auto_class=encoder.auto_class.__name__,
+        resumed=resume,
     )
     if world.rank == 0:
         folder.write(trained)
@@ -135,8 +146,14 @@ def train(
     return trained
 
 
-def _fitted(config: TrainConfig, is_caption_set: bool) -> TrainConfig:
-    """The run as the data allows it."""
+def resolve(dataset: Any, preset: str | Path, **changes: Any) -> TrainConfig:
+    """The run as the preset, the changes and the data have it.
+
+    Raises:
+        DCIError: As `load_config`.
+    """
+    config = load_config(preset, **changes)
+    is_caption_set = isinstance(dataset, str) and caption_sets.is_caption_set(dataset)
     if is_caption_set and config.negatives_weight and not config.negatives.startswith("spacy"):
         # They have no negatives of a language model; the paper makes them by swaps.
         return replace(config, negatives="spacy")
@@ -154,9 +171,12 @@ def _with_tests(dataset: Any) -> str:
 
 
 def _dual_encoder(model: str, device: str, trust_remote_code: bool) -> HuggingFaceEncoder:
+    only_scored = f"{model}: expected a dual encoder of transformers to train; those of open_clip are only scored"
+    if model.startswith(OPEN_CLIP):
+        raise DCIError(only_scored)
     encoder = encoders.load(model, scorer="contrastive", device=device, trust_remote_code=trust_remote_code)
     if not isinstance(encoder, HuggingFaceEncoder):
-        raise DCIError(f"{model}: expected a dual encoder of transformers to train; those of open_clip are only scored")
+        raise DCIError(only_scored)
     return encoder
 
 
@@ -240,7 +260,14 @@ def _trainer(
     tests = ["base_scm"] if is_caption_set else list(VALIDATION_TESTS)
     if config.metric_for_best_model not in (LOSS, *tests):
         tests.append(config.metric_for_best_model)
-    trainer.add_callback(BenchmarkCallback(towers.encoder, dataset, tests=tests, log=trainer.log))
+    benchmark = BenchmarkCallback(towers.encoder, dataset, tests=tests, log=trainer.log)
+    # Once before training: what validation lacks would come up after hours.
+    if config.metric_for_best_model not in (LOSS, *benchmark.scores()):
+        raise DCIError(
+            f"metric_for_best_model: `validation` has no entry for {config.metric_for_best_model}; choose {LOSS}, or "
+            "another test"
+        )
+    trainer.add_callback(benchmark)
     return trainer
 
 

@@ -3,19 +3,28 @@
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import jinja2
+
 from dci import DCIError
+from dci_metrics import comparison
 from dci_metrics.distributed import is_main_process
 from dci_metrics.files import write_whole
 from dci_metrics.results import Result, format_table, percent
+from dci_metrics.sources import open_source
 from dci_metrics.tasks import TASKS
 from dci_metrics.training import folder
-from dci_metrics.training.run import train
+from dci_metrics.training.config import Lora, TrainConfig
+from dci_metrics.training.run import resolve, train
 
 SUMMARY = "seeds.json"
+CHANGES = {field.name for part in (TrainConfig, Lora) for field in fields(part)} - {"preset"}
+"""Options of `train` that change a field of the preset."""
+
+TEMPLATE = Path(__file__).parent / "templates" / "seeds.md.j2"
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,17 @@ class Seeds:
             rows.append((TASKS[test].title, percent(before), percent(mean), sd, *figures))
         return f"{format_table(rows)}\n\nIn percent; sd: sample standard deviation over the seeds."
 
+    def card(self, name: str, asked: folder.Asked) -> str:
+        """The README of the folder: the same table, and what was run."""
+        rows = []
+        for test, before in self.before.items():
+            mean, deviation = self.of(test)
+            after = f"{percent(mean)} ± {percent(deviation)}" if deviation is not None else percent(mean)
+            rows.append((TASKS[test].title, percent(before), after, *(percent(of[test]) for of in self.after.values())))
+        template = jinja2.Template(TEMPLATE.read_text("utf-8"), keep_trailing_newline=True)
+        run = {"dataset": asked.dataset, "test_dataset": asked.test_dataset, "preset": asked.config.preset}
+        return str(template.render(name=name, found=self, rows=rows, **run))
+
 
 def train_seeds(
     model: str, dataset: str, output_dir: str | Path, seeds: Sequence[int], *, resume: bool = False, **options: Any
@@ -66,33 +86,50 @@ def train_seeds(
     Args:
         model: As for `train`.
         dataset: As for `train`.
-        output_dir: Folder to write: `seed-N/` of each run, and `seeds.json`.
+        output_dir: Folder to write: `seed-N/` of each run, `seeds.json` and a README.
         seeds: Each once.
-        resume: Whether finished runs are kept and an interrupted one goes on.
+        resume: Whether finished runs are kept and an interrupted one goes on; they must be those that are asked for.
         **options: More of `train`'s.
 
     Raises:
-        DCIError: As `train`, or if there is no seed or one is named twice.
+        DCIError: As `train`, or if a seed is none, or there is none, or one is named twice.
     """
-    if not seeds or len(set(seeds)) != len(seeds):
+    if not seeds or len(set(seeds)) != len(seeds) or not all(map(_is_seed, seeds)):
         raise DCIError(f"seeds: expected some different whole numbers, got {', '.join(map(str, seeds)) or 'none'}")
     out = Path(output_dir)
     folders = {seed: out / f"seed-{seed}" for seed in seeds}
     # All are looked at before the first one is run.
-    todo = [seed for seed, path in folders.items() if not (resume and (path / folder.AFTER).is_file())]
+    todo = [seed for seed, path in folders.items() if not (resume and folder.is_finished(path))]
+    changes = {key: value for key, value in options.items() if key in CHANGES}
+    config = resolve(dataset, options.get("preset", "sdci_p1"), seed=seeds[0], **changes)
+    run = folder.Asked(model, open_source(dataset, split="train").id, "", config)
+    for seed, path in folders.items():
+        asked = replace(run, config=replace(config, seed=seed))
+        if seed not in todo:
+            folder.refuse_other(path, asked)
+        else:
+            inputs = (model, dataset, options.get("test_dataset"), options.get("preset"))
+            folder.check(path, _goes_on(path, resume), options.get("force", False), asked, inputs)
     for seed in todo:
-        goes_on = resume and folder.last_checkpoint(folders[seed]) is not None
-        folder.check(folders[seed], goes_on, options.get("force", False))
-    for seed in todo:
-        has_checkpoint = resume and folder.last_checkpoint(folders[seed]) is not None
-        train(model, dataset, folders[seed], seed=seed, resume=has_checkpoint, **options)
+        train(model, dataset, folders[seed], seed=seed, resume=_goes_on(folders[seed], resume), **options)
     results = {seed: Result.load(path / folder.AFTER) for seed, path in folders.items()}
     before = Result.load(folders[seeds[0]] / folder.BEFORE)
+    for seed, result in results.items():
+        comparison.refuse_others(before, result, (folder.BEFORE, str(folders[seed] / folder.AFTER)))
     found = Seeds(model, _values(before), {seed: _values(result) for seed, result in results.items()})
     if is_main_process():
-        content = json.dumps(found.to_json(), indent=1) + "\n"
-        write_whole(out / SUMMARY, content.encode(), force=True)
+        write_whole(out / SUMMARY, (json.dumps(found.to_json(), indent=1) + "\n").encode(), force=True)
+        card = found.card(out.resolve().name, replace(run, test_dataset=before.dataset["id"]))
+        write_whole(out / "README.md", card.encode("utf-8", "surrogatepass"), force=True)
     return found
+
+
+def _is_seed(seed: Any) -> bool:
+    return isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0
+
+
+def _goes_on(path: Path, resume: bool) -> bool:
+    return resume and folder.last_checkpoint(path) is not None
 
 
 def _values(result: Result) -> dict[str, float]:

@@ -1,11 +1,17 @@
 """What a run made, and what is told of it."""
 
+import hashlib
+import json
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from dci_metrics.results import Result
+import pyarrow as pa
+
+from dci_metrics.results import Result, environment
 from dci_metrics.training.config import TrainConfig
+from dci_metrics.training.entries import Entries
 
 
 @dataclass(frozen=True)
@@ -21,11 +27,14 @@ class Trained:
         before: Scores of the base model.
         after: Scores of the trained one, by the same tests on the same data.
         log: What Trainer logged.
-        used: By split: entries used, and how many photos and entries were left out by reason.
+        used: By split, as `used` gives it.
         trainable: Trained weights.
         best_step: Of the checkpoint that was kept.
-        seconds: That training took, validation included.
+        seconds: That training took, validation included; of a resumed run since then.
         processes: That shared each batch.
+        hardware: That it ran on, in words.
+        auto_class: What of transformers loads the base model.
+        resumed: Whether the run was interrupted and went on.
     """
 
     folder: Path
@@ -41,3 +50,32 @@ class Trained:
     best_step: int
     seconds: float
     processes: int
+    hardware: str
+    auto_class: str
+    resumed: bool
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of all that a run depends on."""
+        return environment() | {name: metadata.version(name) for name in ("accelerate", "peft")}
+
+
+def used(entries: Entries) -> dict[str, Any]:
+    """What was used of a split, and what was not.
+
+    Returns:
+        photos and entries used; how many photos and entries were left_out by reason; a fingerprint of the entries: ids,
+        crops, captions and negatives in their order.
+    """
+    digest = hashlib.sha256()
+    # Batch by batch: a split of DCI is not to be held in memory.
+    with pa.ipc.open_stream(pa.memory_map(str(entries.path))) as batches:
+        for batch in batches:
+            for row in batch.to_pylist():
+                digest.update(json.dumps(list(row.values())).encode())
+    return {
+        "photos": len(entries.photos()),
+        "entries": len(entries),
+        "left_out": dict(entries.left_out),
+        "fingerprint": digest.hexdigest(),
+    }

@@ -1,13 +1,13 @@
 """`dci train`: the command, the folder that it writes, its card, and every bad input in one line."""
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import command
 import pytest
 import tiny_models
 import torch
@@ -17,12 +17,13 @@ from huggingface_hub import ModelCard
 from PIL import Image
 from safetensors.torch import load_file
 from training import runs
+from transformers import AutoProcessor
 
 import dci_metrics
 from dci import DCIError
 from dci_metrics import encoders, sample
 from dci_metrics.results import Result
-from dci_metrics.training import load_config, train, train_seeds
+from dci_metrics.training import load_config, train
 
 SMALL = {"max_photos": 12, "epochs": 1, "evals_per_epoch": 1, "batch_size": 16, "num_workers": 0}
 FLAGS = ["--max-photos", "12", "--epochs", "1", "--evals-per-epoch", "1", "--batch-size", "16", "--num-workers", "0"]
@@ -64,11 +65,11 @@ def test_the_folder_is_whole(made):
     assert "it/s" not in done.stderr
 
 
-def test_the_adapter_gives_its_scores_again(made, tmp_path):
+def test_the_adapter_gives_its_scores_again(made, tmp_path, monkeypatch, capsys):
     folder, _ = made
-    again = dci("eval", "sample:tiny-clip", "--adapter", folder, "--dataset", "sample:scenes", "--no-cache",
-                "--out", tmp_path / "again.json")  # fmt: skip
-    assert again.returncode == 0, again.stderr
+    code, _, err = command.run(monkeypatch, capsys, "eval", "sample:tiny-clip", "--adapter", folder, "--dataset",
+                               "sample:scenes", "--no-cache", "--out", tmp_path / "again.json")  # fmt: skip
+    assert code == 0, err
     after = read(folder, "result_after.json")
     assert read(tmp_path, "again.json").outcomes == after.outcomes
     before = dci_metrics.evaluate("sample:tiny-clip", "sample:scenes", progress=False)
@@ -94,7 +95,9 @@ def test_the_configuration_is_written_resolved(made, tmp_path):
     assert (found["model"], found["dataset"], found["test_dataset"]) == ("sample:tiny-clip", *["sample:scenes"] * 2)
     assert load_config(folder / "train_config.yaml") == load_config("sdci_p1", **SMALL, learning_rate=0.01)
     log = json.loads((folder / "training_log.json").read_text())
+    assert log["used"]["train"]["photos"] == 12
     assert log["used"]["train"]["entries"] > 60
+    assert {"torch", "transformers", "accelerate", "peft"} <= set(log["environment"])
     assert log["used"]["validation"]["entries"] > 100  # all of them
     assert any("eval_all_neg" in row for row in log["log"])
 
@@ -109,6 +112,11 @@ def test_the_card_says_what_ran(made):
     assert f"| {100 * after.value:.2f} ({100 * after.ci95[0]:.2f} – {100 * after.ci95[1]:.2f}) |" in line
     assert "dci eval sample:tiny-clip --adapter tiny-clip-sdci --dataset sample:scenes" in card.text
     assert "learning_rate: 0.01" in card.text
+    assert "| `learning_rate` | 0.001 | 0.01 |" in card.text
+    log = json.loads((folder / "training_log.json").read_text())
+    for part in (log["used"]["train"]["fingerprint"], read(folder, "result_after.json").dataset["fingerprint"]):
+        assert f"fingerprint `{part}`" in card.text
+    assert all(value != "None" for value in card.text.split())
     assert str(Path.cwd()) not in card.text
     for name in ("loss", "scores"):
         assert f"plots/{name}.png" in card.text
@@ -125,14 +133,16 @@ def test_its_python_example_runs(made, monkeypatch):
     assert names["processor"].tokenizer is not None
 
 
-def test_a_folder_in_use_is_refused(made):
+def test_a_folder_in_use_is_refused(made, monkeypatch, capsys):
     folder, _ = made
     before = (folder / "README.md").read_bytes()
-    done = dci_train(folder, *FLAGS)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        f"dci: error: {folder}: is not empty; choose another folder, or remove what is in it with --force\n"
-    )
+    flags = ["--model", "sample:tiny-clip", "--dataset", "sample:scenes", "--output-dir", folder]
+    done = command.run(monkeypatch, capsys, "train", *flags, *FLAGS)
+    message = f"{folder}: is not empty; choose another folder, or remove what is in it with --force\n"
+    assert done == (2, "", f"dci: error: {message}")
+    seeds = command.run(monkeypatch, capsys, "train", *flags, "--seeds", "0,x")
+    command.refused(seeds, "seeds: expected some different whole numbers, got 0, x")
+    command.refused(command.run(monkeypatch, capsys, "train", *flags, "--seeds", "0", "--seed", "1"), "give one of")
     assert (folder / "README.md").read_bytes() == before
 
 
@@ -141,6 +151,7 @@ def test_all_weights(tmp_path):
                   progress=False, micro_batch_size=6, metric_for_best_model="base_scm", **SMALL)  # fmt: skip
     assert found.after.model["id"] == str(tmp_path / "full")
     assert found.trainable == found.before.model["parameters"]
+    assert type(AutoProcessor.from_pretrained(tmp_path / "full")).__name__ == "CLIPProcessor"
     names = {path.name for path in (tmp_path / "full").iterdir()}
     assert {"model.safetensors", "config.json", "tokenizer.json"} <= names
     assert "adapter_config.json" not in names
@@ -148,27 +159,6 @@ def test_all_weights(tmp_path):
     assert again.outcomes == found.after.outcomes
     assert any("eval_base_scm" in row for row in found.log)
     assert ModelCard.load(tmp_path / "full" / "README.md").data.library_name == "transformers"
-
-
-def test_seeds(tmp_path):
-    options = {"progress": False, "preset": "sdci_p1nl0"} | SMALL
-    found = train_seeds("sample:tiny-clip", "sample:scenes", tmp_path / "s", [0, 3], **options)
-    scores = [read(tmp_path / "s" / f"seed-{seed}", "result_after.json").values() for seed in (0, 3)]
-    assert found.after == {0: scores[0], 3: scores[1]}
-    mean, deviation = found.of("all_scm")
-    a, b = (one["all_scm"] for one in scores)
-    assert mean == pytest.approx((a + b) / 2)
-    assert deviation == pytest.approx(abs(a - b) / 2**0.5)
-    written = json.loads((tmp_path / "s" / "seeds.json").read_text())
-    assert written["tests"]["all_scm"]["seeds"] == {"0": a, "3": b}
-    assert "All SCM" in found.report()
-    shutil.rmtree(tmp_path / "s" / "seed-3")
-    kept = (tmp_path / "s" / "seed-0" / "training_log.json").read_bytes()
-    again = train_seeds("sample:tiny-clip", "sample:scenes", tmp_path / "s", [0, 3], resume=True, **options)
-    assert again == found
-    assert (tmp_path / "s" / "seed-0" / "training_log.json").read_bytes() == kept
-    with pytest.raises(DCIError, match=r"seeds: expected some different whole numbers, got 1, 1"):
-        train_seeds("sample:tiny-clip", "sample:scenes", tmp_path / "t", [1, 1], **options)
 
 
 def test_two_processes_train_as_one(tmp_path):
@@ -188,9 +178,9 @@ def test_two_processes_train_as_one(tmp_path):
 
 def test_an_interrupted_run_goes_on(tmp_path):
     folder = tmp_path / "run"
-    command = [sys.executable, "-m", "dci_metrics", "train", "--model", "sample:tiny-clip", "--dataset",
-               "sample:scenes", "--output-dir", str(folder), *FLAGS, "--epochs", "60"]  # fmt: skip
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    arguments = [sys.executable, "-m", "dci_metrics", "train", "--model", "sample:tiny-clip", "--dataset",
+               "sample:scenes", "--output-dir", str(folder), *FLAGS, "--epochs", "3"]  # fmt: skip
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         until = time.monotonic() + 120
         while not list(folder.glob("checkpoints/checkpoint-*/trainer_state.json")) and time.monotonic() < until:
             time.sleep(0.2)
@@ -199,12 +189,15 @@ def test_an_interrupted_run_goes_on(tmp_path):
     assert process.returncode == 130, err
     assert "go on with --resume" in out
     assert "Traceback" not in err
-    refused = dci_train(folder, *FLAGS)
-    assert refused.returncode == 2
-    assert "holds an interrupted run; go on with --resume, or start anew with --force" in refused.stderr
-    resumed = dci_train(folder, *FLAGS, "--resume")  # fewer epochs than it has behind it: it ends at once
+    refused = message("sample:tiny-clip", "sample:scenes", folder, **SMALL)
+    assert "holds an interrupted run; go on with --resume, or start anew with --force" in refused
+    other = message("sample:tiny-clip", "sample:scenes", folder, resume=True, **SMALL)
+    assert "the run was begun with `epochs` 3, and is now to go on with 1" in other
+    # What does not change the training may be other than before.
+    resumed = dci_train(folder, *FLAGS, "--epochs", "3", "--resume", "--micro-batch-size", "8")
     assert resumed.returncode == 0, resumed.stderr
     assert not (folder / "checkpoints").exists()
+    assert "minutes since the run was resumed, 15 steps in all" in (folder / "README.md").read_text()
 
 
 # Bad input
@@ -240,6 +233,11 @@ def test_what_does_not_fit_is_told_before_any_work(models, tmp_path, monkeypatch
     assert "entries: fewer captions than 9" in message(tiny, "sample:scenes", out, captions="pick9")
     coco = tmp_path / "coco"
     assert str(coco) in message(tiny, f"coco:{coco}", out)
+    assert "those of open_clip are only scored" in message("open_clip:ViT-B-32/openai", "sample:scenes", out)
+    assert "has no split with the benchmark's tests" in message(tiny, "sample:scenes", out, test_dataset=f"coco:{coco}")
+    unknown = tmp_path / "mine.yaml"
+    unknown.write_text("based_on: sdci_p1\nlearn_rate: 1\n")
+    assert "mine.yaml: no field `learn_rate`" in message(tiny, "sample:scenes", out, preset=unknown)
     assert "nowhere: is no folder here" in message(tiny, "sample:scenes", out, test_dataset="nowhere")
     assert not out.exists()
     assert "dtype float16" in message(tiny, "sample:scenes", out, dtype="float16", device="cpu")
@@ -257,3 +255,27 @@ def test_the_sample_has_nothing_of_this_machine(made):
     home = str(sample.model_path("sample:tiny-clip"))
     for path in folder.glob("*.*"):
         assert home.encode() not in path.read_bytes(), path.name
+
+
+def test_what_the_data_has_no_entries_for_is_told_before_training(tmp_path, monkeypatch):
+    monkeypatch.setattr("dci_metrics.training.trainer.ContrastiveTrainer.train", lambda *_, **__: pytest.fail("begun"))
+    few, tiny, out = [runs.row(i, captions=3) for i in range(4)], "sample:tiny-clip", tmp_path / "out"
+    options = {"test_dataset": "sample:scenes", "num_workers": 0}
+    found = message(tiny, few, out, metric_for_best_model="pick5_scm", **options)
+    assert "`validation` has no entry for pick5_scm; choose loss" in found
+    for row in few:
+        row["entries"] = [entry | {"negatives": []} for entry in row["entries"]]
+    assert "base has no negative for all_neg" in message(tiny, few, out, negatives_weight=0.0, **options)
+    assert not out.exists()
+
+
+def test_without_the_extra(tmp_path):
+    code = (
+        "import sys, importlib.util as u; find = u.find_spec\n"
+        "u.find_spec = lambda name, *a: None if name == 'matplotlib' else find(name, *a)\n"
+        "sys.modules['matplotlib'] = None; from dci_metrics.cli import main; main()"
+    )
+    flags = ["train", "--model", "sample:tiny-clip", "--dataset", "sample:scenes", "--output-dir", str(tmp_path / "o")]
+    done = subprocess.run([sys.executable, "-c", code, *flags], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "dci: error: training needs matplotlib: pip install 'dci-metrics[train]'\n"
