@@ -98,6 +98,8 @@ def train(
     transformers.set_seed(config.seed)
     peft_model = add_lora(encoder, config.lora) if config.lora is not None else None
     towers = TwoTowers(encoder)
+    # Before the adapter is merged for an export, after which there is none to be counted.
+    trainable = sum(p.numel() for p in towers.parameters() if p.requires_grad)
     if config.gradient_checkpointing:
         encoder.model.activation_checkpointing_enable({"use_reentrant": False})
     makers = _negative_makers(config, is_caption_set, encoder)
@@ -132,7 +134,7 @@ def train(
         after=after,
         log=trainer.state.log_history,
         used={split: used(found) for split, found in entries.items()},
-        trainable=sum(p.numel() for p in towers.parameters() if p.requires_grad),
+        trainable=trainable,
         best_step=trainer.state.best_global_step or trainer.state.global_step,
         seconds=seconds,
         processes=world.size,

@@ -95,6 +95,8 @@ def test_the_configuration_is_written_resolved(made, tmp_path):
     assert (found["model"], found["dataset"], found["test_dataset"]) == ("sample:tiny-clip", *["sample:scenes"] * 2)
     assert load_config(folder / "train_config.yaml") == load_config("sdci_p1", **SMALL, learning_rate=0.01)
     log = json.loads((folder / "training_log.json").read_text())
+    adapter = load_file(folder / "adapter_model.safetensors")  # it is exported merged as well
+    assert log["trainable"] == sum(weight.numel() for weight in adapter.values())
     assert log["used"]["train"]["photos"] == 12
     assert log["used"]["train"]["entries"] > 60
     assert {"torch", "transformers", "accelerate", "peft"} <= set(log["environment"])
