@@ -48,9 +48,9 @@ class _Captioned:
     captions: list[str] = field(default_factory=list)
 
 
-def is_caption_set(name: str) -> bool:
-    """Whether a dataset's name is one of those that are read here."""
-    return name.startswith(tuple(f"{kind}:" for kind in NAMES))
+def is_caption_set(dataset: Any) -> bool:
+    """Whether a dataset is given by a name that is read here."""
+    return isinstance(dataset, str) and dataset.startswith(tuple(f"{kind}:" for kind in NAMES))
 
 
 class CaptionSet:

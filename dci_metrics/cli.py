@@ -74,6 +74,7 @@ OnErrorOption = Annotated[
     OnError, typer.Option("--on-error", help="What to do with a photo that is missing or broken; skip lists it.")
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite what exists.")]
+TrustOption = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that the model brings along.")]
 NumProcOption = Annotated[int, typer.Option("--num-proc", min=1, help="Processes.")]
 
 
@@ -193,9 +194,7 @@ def evaluate(
     num_processes: Annotated[
         int, typer.Option("--num-processes", min=1, help="Processes that share the photos, each with its GPU, if any.")
     ] = 1,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that the model brings along.")
-    ] = False,
+    trust_remote_code: TrustOption = False,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the intervals' resampling.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Result file to write.")] = None,
     examples: Annotated[
@@ -214,10 +213,7 @@ def evaluate(
         from dci_metrics import distributed
         from dci_metrics.benchmark import evaluate as run
 
-    # The processes that are started here have the same arguments, and know by this that they are.
-    if num_processes > 1 and "WORLD_SIZE" not in os.environ:
-        raise typer.Exit(distributed.launch(sys.argv[1:], num_processes))
-
+    _share(num_processes)
     _quiet_unless_on_terminal()
     result = run(
         model,
@@ -344,9 +340,7 @@ def train(
     num_processes: Annotated[
         int, typer.Option("--num-processes", min=1, help="Processes that share a batch, each with its GPU, if any.")
     ] = 1,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that the model brings along.")
-    ] = False,
+    trust_remote_code: TrustOption = False,
     export_merged: Annotated[
         bool, typer.Option("--export-merged", help="Write merged/ too: the model with the adapter in its weights.")
     ] = False,
@@ -359,9 +353,7 @@ def train(
         from dci_metrics.training import seeds as several
         from dci_metrics.training.run import train as run
 
-    if num_processes > 1 and "WORLD_SIZE" not in os.environ:
-        raise typer.Exit(distributed.launch(sys.argv[1:], num_processes))
-
+    _share(num_processes)
     _quiet_unless_on_terminal()
     changes = {
         "captions": captions, "pooling": pooling, "clip_weight": clip_weight, "negatives_weight": negatives_weight,
@@ -387,6 +379,14 @@ def train(
     if distributed.is_main_process():
         print(report)
         print(f"Written: {output_dir}")
+
+
+def _share(processes: int) -> None:
+    """Run this command in several processes, and end this one; those know by their environment that they are they."""
+    from dci_metrics import distributed
+
+    if processes > 1 and "WORLD_SIZE" not in os.environ:
+        raise typer.Exit(distributed.launch(sys.argv[1:], processes))
 
 
 def _listed(given: str | None) -> list[str] | None:

@@ -62,6 +62,11 @@ def _end_group() -> None:
         dist.destroy_process_group()
 
 
+def cores() -> int:
+    """The cores of this machine that are this process's: what there are, shared among the processes here."""
+    return (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
 def is_main_process() -> bool:
     """Whether this process is the one that prints and writes."""
     return int(os.environ.get("RANK", "0")) == 0

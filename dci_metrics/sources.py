@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,12 @@ class Source:
                 f"{self.id}: its rows can be read in their order only; expected a dataset that is loaded without "
                 "streaming=True, a folder, or a list of rows"
             )
+        return self._opened
+
+    @cached_property
+    def _opened(self) -> OpenImage:
+        # Once: of a built folder, all photos are copied into the cache of `datasets`.
+        assert self.images is not None
         return self.images()
 
     def read(self, photos: bool = True, masks: bool = False) -> Iterator[Row]:

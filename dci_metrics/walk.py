@@ -1,7 +1,6 @@
 """One pass over a dataset's photos: each is decoded once, in threads that run ahead of the model."""
 
 import hashlib
-import os
 import sys
 import time
 from collections import deque
@@ -17,6 +16,7 @@ from tqdm import tqdm
 
 import dci
 from dci import DCIError
+from dci_metrics.distributed import cores
 from dci_metrics.sources import Share, Source
 from dci_metrics.subcrops import Crop, Entry, Photo, read_row
 from dci_metrics.tasks import Task
@@ -33,8 +33,7 @@ def loaders(device: str | None) -> int:
     """How many threads load ahead of a model on a device; None where that is not known, and may be a CPU."""
     if device is None or device.startswith("cpu"):
         return LOADERS
-    cores = (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(LOADERS, min(cores, MOST_LOADERS))
+    return max(LOADERS, min(cores(), MOST_LOADERS))
 
 
 @dataclass

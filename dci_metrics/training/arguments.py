@@ -11,6 +11,7 @@ import torch
 from transformers import TrainerCallback, TrainingArguments
 
 from dci import DCIError
+from dci_metrics.distributed import cores
 from dci_metrics.training.config import LOSS, TrainConfig
 from dci_metrics.training.folder import CHECKPOINTS, LOGS
 
@@ -60,7 +61,7 @@ def make(config: TrainConfig, out: Path, device: str, progress: bool) -> Any:
             load_best_model_at_end=True,
             metric_for_best_model=f"eval_{best}",
             greater_is_better=best != LOSS,
-            dataloader_num_workers=_workers(config, on_cpu, processes),
+            dataloader_num_workers=_workers(config, on_cpu),
             ddp_backend="gloo" if on_cpu and processes > 1 else None,
             use_cpu=on_cpu,
             report_to="none",
@@ -102,9 +103,9 @@ class Lines(TrainerCallback):  # type: ignore[misc, unused-ignore]
             print(f"step {state.global_step} of {state.max_steps}: loss on validation {metrics['eval_loss']:.4f}")
 
 
-def _workers(config: TrainConfig, on_cpu: bool, processes: int) -> int:
+def _workers(config: TrainConfig, on_cpu: bool) -> int:
     if config.num_workers is not None:
         return config.num_workers
     if on_cpu:
         return 1  # the model needs the cores itself
-    return max(1, min(MOST_WORKERS, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", processes))))
+    return max(1, min(MOST_WORKERS, cores()))

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from dci_metrics.encoders.huggingface import HuggingFaceEncoder, Inputs
 from dci_metrics.training import config
-from dci_metrics.training.entries import Entries, drawn
+from dci_metrics.training.entries import Entries, TrainingEntry
 
 Drawn = tuple[int, int]
 """An epoch and an entry's number."""
@@ -43,7 +43,7 @@ class EntryDataset(Dataset[tuple[Inputs, list[str]]]):
         seed: int,
     ) -> None:
         self.entries, self.encoder, self.seed = entries, encoder, seed
-        self.is_first, self.count = captions == "first", 1 if captions == "first" else int(captions[4:])
+        self.is_first, self.count = captions == "first", config.captions_per_entry(captions)
         self.has_negative, self.negative_draw = has_negative, negative_draw
         # Of the photo that was read last: where a photo's entries stand together it is decoded once.
         self._open: tuple[int, PIL.Image.Image] | None = None
@@ -58,20 +58,28 @@ class EntryDataset(Dataset[tuple[Inputs, list[str]]]):
             image = self.entries.open_image(entry.place, entry.photo.file_name)
             self._open = entry.place, replace(entry.photo, image=image).open()
         crop = self._open[1].crop(entry.crop_xyxy)
-        return self.encoder.prepare_images([crop])[0], self.texts(epoch, index)
+        return self.encoder.prepare_images([crop])[0], self._drawn(entry, epoch, index)
 
     def texts(self, epoch: int, index: int) -> list[str]:
         """The captions that are drawn of an entry, and the negative."""
-        entry = self.entries[index]
+        return self._drawn(self.entries[index], epoch, index)
+
+    def _drawn(self, entry: TrainingEntry, epoch: int, index: int) -> list[str]:
         now = np.random.default_rng((self.seed, 1 + epoch, index))
-        once = np.random.default_rng((self.seed, 0, index))
         if self.is_first:
             texts = entry.captions[:1]
         else:
             texts = [entry.captions[i] for i in now.choice(len(entry.captions), self.count, replace=False)]
         if self.has_negative:
-            texts.append(drawn(entry.negatives, self.negative_draw, once, now))
+            texts.append(self._negative(entry, index, now))
         return texts
+
+    def _negative(self, entry: TrainingEntry, index: int, now: np.random.Generator) -> str:
+        if self.negative_draw == "first":
+            return entry.negatives[0]
+        # Of a generator that is the same in every epoch, or of this epoch's.
+        rng = np.random.default_rng((self.seed, 0, index)) if self.negative_draw == "once" else now
+        return entry.negatives[int(rng.integers(len(entry.negatives)))]
 
     def collate(self, items: Sequence[tuple[Inputs, list[str]]]) -> dict[str, Any]:
         """A batch on the CPU: `images` of B rows, `texts` of B·K rows in the same order."""

@@ -27,6 +27,14 @@ Batches = Literal["random", "sequential", "image"]
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 
+CHOICES = {
+    "pooling": Pooling,
+    "negatives": Negatives,
+    "negative_draw": NegativeDraw,
+    "batches": Batches,
+    "dtype": Dtype,
+}
+
 LOSS = "loss"
 """The measure of the best checkpoint that is not one of the benchmark's tests."""
 
@@ -104,11 +112,16 @@ class TrainConfig:
     @property
     def captions_per_entry(self) -> int:
         """N: how many captions of an entry are in a batch."""
-        return 1 if self.captions == "first" else int(self.captions.removeprefix("pick"))
+        return captions_per_entry(self.captions)
 
     def to_yaml(self) -> str:
         """All fields, as a preset has them."""
         return str(yaml.safe_dump(_plain(dataclasses.asdict(self)), sort_keys=False))
+
+
+def captions_per_entry(captions: str) -> int:
+    """N of "first" and "pickN"."""
+    return 1 if captions == "first" else int(captions.removeprefix("pick"))
 
 
 def presets() -> list[str]:
@@ -191,10 +204,8 @@ def _checked(fields: dict[str, Any], name: str) -> TrainConfig:
         raise DCIError(f"{name}: field `preset`: expected a name, got {fields['preset']!r}")
     if not re.fullmatch(r"first|pick[1-9]\d?", str(fields["captions"])):
         raise DCIError(f"{name}: field `captions`: expected first, pick1, pick5, ..., got {fields['captions']!r}")
-    for key, kind in (("pooling", Pooling), ("negatives", Negatives), ("negative_draw", NegativeDraw)):
+    for key, kind in CHOICES.items():
         choice(key, get_args(kind))
-    choice("batches", get_args(Batches))
-    choice("dtype", get_args(Dtype))
     for key in ("submasks", "gradient_checkpointing"):
         choice(key, (False, True))
         if not isinstance(fields.get(key, False), bool):  # 0 and 1 equal them

@@ -17,7 +17,7 @@ import pyarrow as pa
 from dci import DCIError
 from dci_metrics.sources import Share, Source
 from dci_metrics.subcrops import Entry, Photo, read_row
-from dci_metrics.training.config import NegativeDraw, Negatives
+from dci_metrics.training.config import Negatives
 from dci_metrics.walk import bar
 
 CHUNK = 500
@@ -231,17 +231,3 @@ def _with_negatives(
             yield row | {"negatives": list(negatives)}
         else:
             left_out["entries: a caption without two things to swap"] += 1
-
-
-def drawn(values: Sequence[str], draw: NegativeDraw, once: Any, now: Any) -> str:
-    """One of some texts.
-
-    Args:
-        values: At least one.
-        draw: How.
-        once: A generator that is the same in every epoch.
-        now: One of this epoch.
-    """
-    if draw == "first":
-        return values[0]
-    return values[int((once if draw == "once" else now).integers(len(values)))]

@@ -85,7 +85,7 @@ def train(
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise DCIError(f"training needs {', '.join(missing)}: pip install 'dci-metrics[train]'")
-    is_caption_set = isinstance(dataset, str) and caption_sets.is_caption_set(dataset)
+    is_caption_set = caption_sets.is_caption_set(dataset)
     config = resolve(dataset, preset, **changes)
     sources = {split: open_source(dataset, split=split) for split in ("train", "validation")}
     test_dataset = dataset if test_dataset is None else test_dataset
@@ -155,8 +155,7 @@ def resolve(dataset: Any, preset: str | Path, **changes: Any) -> TrainConfig:
         DCIError: As `load_config`.
     """
     config = load_config(preset, **changes)
-    is_caption_set = isinstance(dataset, str) and caption_sets.is_caption_set(dataset)
-    if is_caption_set and config.negatives_weight and not config.negatives.startswith("spacy"):
+    if caption_sets.is_caption_set(dataset) and config.negatives_weight and not config.negatives.startswith("spacy"):
         # They have no negatives of a language model; the paper makes them by swaps.
         return replace(config, negatives="spacy")
     return config
@@ -164,7 +163,7 @@ def resolve(dataset: Any, preset: str | Path, **changes: Any) -> TrainConfig:
 
 def _with_tests(dataset: Any) -> str:
     """The name of the dataset that scores the model, if it has tests."""
-    if isinstance(dataset, str) and caption_sets.is_caption_set(dataset):
+    if caption_sets.is_caption_set(dataset):
         raise DCIError(
             f"{dataset}: has no split with the benchmark's tests; name one that has, such as a folder of `dci build`, "
             "with --test-dataset"

@@ -118,8 +118,7 @@ class ContrastiveTrainer(Trainer):
                 states.append(_random_state())
                 found.append(Embeds(*model(piece["images"], piece["texts"])))
         local = [torch.cat(part).requires_grad_() for part in zip(*found, strict=True)]
-        # Of the others' embeddings no gradient is needed here: each process derives its own.
-        losses = self.objective(Embeds(*(_gathered_with_own(part) for part in local)), self.model.logits)
+        losses = self.objective(Embeds(*map(_gathered, local)), self.model.logits)
         self._parts.append(losses.detached())
         scales = self.model.scales()
         grads = torch.autograd.grad(losses.total, [*local, *scales])
@@ -129,8 +128,7 @@ class ContrastiveTrainer(Trainer):
             with contextlib.nullcontext() if is_last else self.accelerator.no_sync(model), _replayed(state):
                 with self.compute_loss_context_manager():
                     embeds = Embeds(*model(piece["images"], piece["texts"]))
-                # Gradients are averaged over the processes, and each has its part of the sum.
-                surrogate = sum((e * g).sum() for e, g in zip(embeds, piece_grads, strict=True)) * self.args.world_size
+                surrogate = sum((e * g).sum() for e, g in zip(embeds, piece_grads, strict=True))
                 if is_last:
                     surrogate = surrogate + sum((s * g).sum() for s, g in zip(scales, grads[2:], strict=True))
                 self.accelerator.backward(surrogate)
@@ -206,19 +204,11 @@ def _gathered(embeds: Tensor) -> Tensor:
     """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return embeds
-    own = embeds.clone()
-    if own.requires_grad:
-        own.register_hook(lambda grad: grad * dist.get_world_size())
-    return _gathered_with_own(own)
-
-
-def _gathered_with_own(embeds: Tensor) -> Tensor:
-    """The embeddings of all processes in their order; only this one's have gradients."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return embeds
     parts = [torch.empty_like(embeds) for _ in range(dist.get_world_size())]
     dist.all_gather(parts, embeds.detach().contiguous())
-    parts[dist.get_rank()] = embeds
+    own = parts[dist.get_rank()] = embeds.clone()
+    if own.requires_grad:
+        own.register_hook(lambda grad: grad * dist.get_world_size())
     return torch.cat(parts)
 
 
