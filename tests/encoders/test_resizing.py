@@ -340,7 +340,7 @@ def test_no_command_without_it(monkeypatch, capsys, clip):
     ],
 )
 def test_threads_suit_the_device(monkeypatch, device, cores, processes, expected):
-    monkeypatch.setattr(walk.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     if processes is not None:
         monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
