@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from dci_metrics.encoders.huggingface import HuggingFaceEncoder, Inputs
 from dci_metrics.training import config
+from dci_metrics.training.crops import PreparedCrops
 from dci_metrics.training.entries import Entries, TrainingEntry
 
 Drawn = tuple[int, int]
@@ -31,6 +32,7 @@ class EntryDataset(Dataset[tuple[Inputs, list[str]]]):
         has_negative: Whether a negative is given too.
         negative_draw: Which of several.
         seed: Of all draws.
+        crops: Keeps what is prepared; without it a crop is prepared anew each time.
     """
 
     def __init__(
@@ -41,8 +43,9 @@ class EntryDataset(Dataset[tuple[Inputs, list[str]]]):
         has_negative: bool,
         negative_draw: config.NegativeDraw,
         seed: int,
+        crops: PreparedCrops | None = None,
     ) -> None:
-        self.entries, self.encoder, self.seed = entries, encoder, seed
+        self.entries, self.encoder, self.seed, self.crops = entries, encoder, seed, crops
         self.is_first, self.count = captions == "first", config.captions_per_entry(captions)
         self.has_negative, self.negative_draw = has_negative, negative_draw
         # Of the photo that was read last: where a photo's entries stand together it is decoded once.
@@ -53,18 +56,30 @@ class EntryDataset(Dataset[tuple[Inputs, list[str]]]):
 
     def __getitem__(self, drawn_entry: Drawn) -> tuple[Inputs, list[str]]:
         epoch, index = drawn_entry
+        kept = self.crops.get(index) if self.crops is not None else None
+        return kept if kept is not None else self._prepared(index), self.texts(epoch, index)
+
+    def _prepared(self, index: int) -> Inputs:
+        """An entry's image inputs; the photo's other entries are prepared with it, since it is decoded now."""
+        if self.crops is not None:
+            for other in self.entries.of_same_photo(index):
+                if other != index and other not in self.crops:
+                    self.crops.keep(other, self._crop(other))
+        prepared = self._crop(index)
+        if self.crops is not None:
+            self.crops.keep(index, prepared)
+        return prepared
+
+    def _crop(self, index: int) -> Inputs:
         entry = self.entries[index]
         if self._open is None or self._open[0] != entry.place:
             image = self.entries.open_image(entry.place, entry.photo.file_name)
             self._open = entry.place, replace(entry.photo, image=image).open()
-        crop = self._open[1].crop(entry.crop_xyxy)
-        return self.encoder.prepare_images([crop])[0], self._drawn(entry, epoch, index)
+        return self.encoder.prepare_images([self._open[1].crop(entry.crop_xyxy)])[0]
 
     def texts(self, epoch: int, index: int) -> list[str]:
         """The captions that are drawn of an entry, and the negative."""
-        return self._drawn(self.entries[index], epoch, index)
-
-    def _drawn(self, entry: TrainingEntry, epoch: int, index: int) -> list[str]:
+        entry = self.entries[index]
         now = np.random.default_rng((self.seed, 1 + epoch, index))
         if self.is_first:
             texts = entry.captions[:1]

@@ -3,6 +3,7 @@
 Memory holds neither texts nor photos, so it does not grow with the data, however many processes load.
 """
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,9 +119,17 @@ class Entries:
 
     def photos(self) -> list[range]:
         """The numbers of the entries of each photo, which stand together."""
+        return [range(start, stop) for start, stop in pairwise(self._starts) if stop > start]
+
+    def of_same_photo(self, index: int) -> range:
+        """The numbers of the entries of an entry's photo."""
+        number = bisect_right(self._starts, index)
+        return range(self._starts[number - 1], self._starts[number])
+
+    @cached_property
+    def _starts(self) -> list[int]:
         places = np.asarray(self._table["place"])
-        starts = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]
-        return [range(start, stop) for start, stop in pairwise(starts) if stop > start]
+        return [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]
 
 
 def write_entries(

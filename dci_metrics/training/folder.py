@@ -106,7 +106,9 @@ def prepare(out: Path, resume: bool, force: bool, asked: Asked) -> None:
     check(out, resume, force, asked)
     if out.exists() and force and not resume:
         shutil.rmtree(out)
-    (out / WORK).mkdir(parents=True, exist_ok=True)
+    # What an interrupted run has left there may be unfinished.
+    shutil.rmtree(out / WORK, ignore_errors=True)
+    (out / WORK).mkdir(parents=True)
     write_whole(out / CONFIG, asked.to_yaml().encode("utf-8", "surrogatepass"), force=True)
 
 

@@ -1,6 +1,7 @@
 """`dci train`: a preset, a model and a dataset in; out comes a folder with the adapter, its scores, and a card."""
 
 import importlib.util
+import platform
 import shutil
 import time
 from collections import Counter
@@ -26,6 +27,7 @@ from dci_metrics.training import arguments, folder
 from dci_metrics.training.batches import EntryDataset
 from dci_metrics.training.callback import VALIDATION_TESTS, BenchmarkCallback
 from dci_metrics.training.config import LOSS, TrainConfig, load_config
+from dci_metrics.training.crops import PreparedCrops
 from dci_metrics.training.entries import Entries, Fits, MakeNegatives, Selection, write_entries
 from dci_metrics.training.objective import Objective
 from dci_metrics.training.towers import TwoTowers, add_lora
@@ -241,8 +243,16 @@ def _trainer(
     out: Path,
 ) -> ContrastiveTrainer:
     has_negative = config.negatives_weight > 0
+    encoder = towers.encoder
+    # A file for each machine: over a network, one machine may see what another has written in part.
+    crops = {
+        split: PreparedCrops(out / folder.WORK / f"{split}-{platform.node()}.crops", len(found), encoder)
+        for split, found in entries.items()
+    }
     data = {
-        split: EntryDataset(found, towers.encoder, config.captions, has_negative, config.negative_draw, config.seed)
+        split: EntryDataset(
+            found, encoder, config.captions, has_negative, config.negative_draw, config.seed, crops[split]
+        )
         for split, found in entries.items()
     }
     objective = Objective(config.captions_per_entry, config.clip_weight, config.negatives_weight, config.pooling)
@@ -261,7 +271,7 @@ def _trainer(
     tests = ["base_scm"] if is_caption_set else list(VALIDATION_TESTS)
     if config.metric_for_best_model not in (LOSS, *tests):
         tests.append(config.metric_for_best_model)
-    benchmark = BenchmarkCallback(towers.encoder, dataset, tests=tests, log=trainer.log)
+    benchmark = BenchmarkCallback(encoder, dataset, tests=tests, log=trainer.log)
     # Once before training: what validation lacks would come up after hours.
     if config.metric_for_best_model not in (LOSS, *benchmark.scores()):
         raise DCIError(
