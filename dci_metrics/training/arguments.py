@@ -33,6 +33,8 @@ def make(config: TrainConfig, out: Path, device: str, progress: bool) -> Any:
         raise DCIError(
             f"batch_size: expected a multiple of the {processes} processes that share a batch, got {config.batch_size}"
         )
+    if device not in ("auto", "cpu", "cuda"):
+        raise DCIError(f"device: expected auto, cpu or cuda, got {device}; choose a GPU with CUDA_VISIBLE_DEVICES")
     on_cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
     if on_cpu and config.dtype == "float16":
         raise DCIError("dtype float16: is for GPUs; on a CPU choose bfloat16 or float32")
@@ -65,6 +67,9 @@ def make(config: TrainConfig, out: Path, device: str, progress: bool) -> Any:
             ddp_backend="gloo" if on_cpu and processes > 1 else None,
             use_cpu=on_cpu,
             report_to="none",
+            # Of trackio, which would put all runs of a machine under one name.
+            project="dci-metrics",
+            run_name=out.resolve().name,
             disable_tqdm=not (progress and sys.stderr.isatty()),
             seed=config.seed,
         )
