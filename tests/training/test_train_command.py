@@ -178,12 +178,14 @@ def test_two_processes_train_as_one(tmp_path):
     assert losses[0] == pytest.approx(losses[1], abs=2e-3)
 
 
-def test_an_interrupted_run_goes_on(tmp_path):
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_interrupted_run_goes_on(processes, tmp_path):
     folder = tmp_path / "run"
+    shared = ["--num-processes", str(processes), "--device", "cpu"]
     arguments = [sys.executable, "-m", "dci_metrics", "train", "--model", "sample:tiny-clip", "--dataset",
-               "sample:scenes", "--output-dir", str(folder), *FLAGS, "--epochs", "3"]  # fmt: skip
+               "sample:scenes", "--output-dir", str(folder), *FLAGS, "--epochs", "3", *shared]  # fmt: skip
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 240
         while not list(folder.glob("checkpoints/checkpoint-*/trainer_state.json")) and time.monotonic() < until:
             time.sleep(0.2)
         process.send_signal(signal.SIGINT)
@@ -196,7 +198,7 @@ def test_an_interrupted_run_goes_on(tmp_path):
     other = message("sample:tiny-clip", "sample:scenes", folder, resume=True, **SMALL)
     assert "the run was begun with `epochs` 3, and is now to go on with 1" in other
     # What does not change the training may be other than before.
-    resumed = dci_train(folder, *FLAGS, "--epochs", "3", "--resume", "--micro-batch-size", "8")
+    resumed = dci_train(folder, *FLAGS, "--epochs", "3", "--resume", "--micro-batch-size", "8", *shared)
     assert resumed.returncode == 0, resumed.stderr
     assert not (folder / "checkpoints").exists()
     assert "minutes since the run was resumed, 15 steps in all" in (folder / "README.md").read_text()
@@ -233,6 +235,7 @@ def test_what_does_not_fit_is_told_before_any_work(models, tmp_path, monkeypatch
         row["entries"] = [entry | {"negatives": []} for entry in row["entries"]]
     assert "nothing of 'train' can be trained on: 6 × entries: no negatives (swaps)" in message(tiny, rows, out)
     assert "entries: fewer captions than 9" in message(tiny, "sample:scenes", out, captions="pick9")
+    assert "choose a GPU with CUDA_VISIBLE_DEVICES" in message(tiny, "sample:scenes", out, device="cuda:1")
     coco = tmp_path / "coco"
     assert str(coco) in message(tiny, f"coco:{coco}", out)
     assert "those of open_clip are only scored" in message("open_clip:ViT-B-32/openai", "sample:scenes", out)

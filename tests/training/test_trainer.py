@@ -192,17 +192,18 @@ def test_two_processes_give_the_gradients_of_one(tmp_path, kind, micro):
 # Runs
 
 
-def long_run(folder, **options):
+def long_run(folder, batches="random", **options):
     folder.mkdir(exist_ok=True)
     model, processor = tiny_models.clip(seed=3)
     torch.manual_seed(0)
-    return runs.trainer(model, processor, folder, runs.rows(12), dropout=0.3, captions="pick1", batches="random",
+    return runs.trainer(model, processor, folder, runs.rows(12), dropout=0.3, captions="pick1", batches=batches,
                         validation=runs.rows(5), max_steps=-1, num_train_epochs=3, save_strategy="steps", save_steps=2,
                         eval_strategy="steps", eval_steps=2, **options)  # fmt: skip
 
 
-def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
-    whole = long_run(tmp_path / "a")
+@pytest.mark.parametrize("batches", ["random", "image"])
+def test_a_resumed_run_is_the_uninterrupted_one(batches, tmp_path):
+    whole = long_run(tmp_path / "a", batches)
     whole.train()
 
     class Stop(TrainerCallback):
@@ -210,11 +211,11 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
             if state.global_step == 5:
                 raise KeyboardInterrupt
 
-    first = long_run(tmp_path / "b")
+    first = long_run(tmp_path / "b", batches)
     first.add_callback(Stop())
     with pytest.raises(KeyboardInterrupt):
         first.train()
-    second = long_run(tmp_path / "b")
+    second = long_run(tmp_path / "b", batches)
     torch.manual_seed(99)
     second.train(resume_from_checkpoint=str(tmp_path / "b" / "out" / "checkpoint-4"))
     one, other = runs.trained_weights(whole), runs.trained_weights(second)
