@@ -344,6 +344,7 @@ def train(
     export_merged: Annotated[
         bool, typer.Option("--export-merged", help="Write merged/ too: the model with the adapter in its weights.")
     ] = False,
+    on_error: OnErrorOption = OnError.RAISE,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Remove what is in the folder.")] = False,
 ) -> None:
@@ -366,7 +367,7 @@ def train(
     }  # fmt: skip
     options: dict[str, Any] = {
         "preset": preset, "test_dataset": test_dataset, "device": device, "trust_remote_code": trust_remote_code,
-        "export_merged": export_merged, "resume": resume, "force": force,
+        "export_merged": export_merged, "on_error": on_error.value, "resume": resume, "force": force,
     } | changes  # fmt: skip
     if seeds is not None:
         if seed is not None:

@@ -26,6 +26,7 @@ class BenchmarkCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         split: Of the dataset.
         tests: Which.
         batch_size: Images, and texts, at once; None for what suits the device.
+        on_error: "raise", or "skip" to pass over photos that are missing or broken.
         log: Told the scores, such as `trainer.log`. Without it they stand in the Trainer's log history alone.
 
     Example:
@@ -40,9 +41,11 @@ class BenchmarkCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         split: str = "validation",
         tests: Iterable[str] = VALIDATION_TESTS,
         batch_size: int | None = None,
+        on_error: str = "raise",
         log: Callable[[dict[str, float]], None] | None = None,
     ) -> None:
-        self.encoder, self.dataset, self.split, self.batch_size, self.log = encoder, dataset, split, batch_size, log
+        self.encoder, self.dataset, self.split, self.log = encoder, dataset, split, log
+        self.batch_size, self.on_error = batch_size, on_error
         self.tests = [task.key for task in select_tasks(tests)]
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, Any] | None = None, **_: Any) -> None:
@@ -68,6 +71,7 @@ class BenchmarkCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
                 split=self.split,
                 tests=self.tests,
                 batch_size=self.batch_size,
+                on_error=self.on_error,
                 progress=False,
             )
         finally:

@@ -55,6 +55,7 @@ class Selection:
         submasks: Whether entries of masks are taken.
         max_photos: How many photos are taken at most.
         fits: Where photos are left out that have a caption which the model cannot read whole.
+        check_photos: Whether each photo is decoded first, and left out if it is broken.
     """
 
     captions: int = 1
@@ -62,6 +63,7 @@ class Selection:
     submasks: bool = True
     max_photos: int | None = None
     fits: Fits | None = None
+    check_photos: bool = False
 
 
 class TrainingEntry(NamedTuple):
@@ -175,9 +177,12 @@ def _kept(
     wanted = selection.negatives if own_negatives else None
     photos = 0
     with bar(source.total, "photo", progress) as shown:
-        for place, row in source.read_share(Share(), photos=False):
+        for place, row in source.read_share(Share(), photos=selection.check_photos):
             shown.update()
             photo = read_row(row)
+            if selection.check_photos and not _is_whole(photo):
+                left_out["photos: cannot be read"] += 1
+                continue
             if wanted is not None and rule in photo.left_out:
                 # The paper's loader passes over the same photos.
                 left_out[f"photos: {photo.left_out[rule]}"] += 1
@@ -193,6 +198,14 @@ def _kept(
                 break
     for skipped in source.skipped:
         left_out[f"photos: {skipped.reason}"] += 1
+
+
+def _is_whole(photo: Photo) -> bool:
+    try:
+        photo.open()
+    except DCIError:
+        return False
+    return True
 
 
 def _rows(

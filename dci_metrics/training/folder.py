@@ -95,8 +95,10 @@ def refuse_other(out: Path, asked: Asked) -> None:
 def _refuse_removal(out: Path, inputs: Iterable[Any]) -> None:
     """Make sure that the folder holds nothing that is needed: it is removed with all that is in it."""
     named = [str(path) for path in inputs if isinstance(path, str | Path)]
-    # Of coco:FOLDER and its like it is the folder that counts.
-    for path in (Path.cwd(), Path.home(), *(Path(part) for name in named for part in (name, name.partition(":")[2]))):
+    # Of coco:FOLDER and localized_narratives:FOLDER:PHOTOS it is the folders that count.
+    rests = [name.partition(":")[2] for name in named]
+    parts = [*named, *rests, *(part for rest in rests for part in rest.split(":"))]
+    for path in (Path.cwd(), Path.home(), *(Path(part).expanduser() for part in parts)):
         if path.parts and path.exists() and path.resolve().is_relative_to(out.resolve()):
             raise DCIError(f"{out}: --force would remove {path} with it; choose another folder")
 

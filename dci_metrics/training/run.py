@@ -5,12 +5,12 @@ import platform
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import transformers
 
@@ -33,6 +33,9 @@ from dci_metrics.training.objective import Objective
 from dci_metrics.training.towers import TwoTowers, add_lora
 from dci_metrics.training.trained import Trained, used
 from dci_metrics.training.trainer import ContrastiveTrainer
+
+if TYPE_CHECKING:
+    from dci_metrics.training.swaps import Swaps
 
 NEEDED = ("accelerate", "matplotlib", "peft")
 """Packages of the extra `train` that a run cannot do without."""
@@ -57,6 +60,7 @@ def train(
     device: str = "auto",
     trust_remote_code: bool = False,
     export_merged: bool = False,
+    on_error: str = "raise",
     resume: bool = False,
     force: bool = False,
     progress: bool = True,
@@ -74,6 +78,8 @@ def train(
         device: "auto", "cpu", "cuda".
         trust_remote_code: Whether to run code that the model brings along.
         export_merged: Whether to write `merged/` too, the whole model with the adapter in its weights.
+        on_error: "raise", or "skip" to leave photos that are missing or broken out, and count them; each is decoded
+            once more for it, before the training.
         resume: Whether an interrupted run in `output_dir` goes on from its last checkpoint.
         force: Whether what is in `output_dir` is removed first.
         progress: Whether to show it.
@@ -89,7 +95,10 @@ def train(
         raise DCIError(f"training needs {', '.join(missing)}: pip install 'dci-metrics[train]'")
     is_caption_set = caption_sets.is_caption_set(dataset)
     config = resolve(dataset, preset, **changes)
-    sources = {split: open_source(dataset, split=split) for split in ("train", "validation")}
+    sources = {split: open_source(dataset, split=split, on_error=on_error) for split in ("train", "validation")}
+    if is_caption_set:
+        for source in sources.values():
+            next(source.read(), None)  # whether all photos are there
     test_dataset = dataset if test_dataset is None else test_dataset
     tested_on = _with_tests(test_dataset)
     asked = folder.Asked(model, sources["train"].id, tested_on, config)
@@ -104,21 +113,29 @@ def train(
     trainable = sum(p.numel() for p in towers.parameters() if p.requires_grad)
     if config.gradient_checkpointing:
         encoder.model.activation_checkpointing_enable({"use_reentrant": False})
-    makers = _negative_makers(config, is_caption_set, encoder)
+    selection = _selection(config, is_caption_set, encoder, on_error)
+    swaps = _swaps(config, is_caption_set)
 
     score: Scoring = partial(
-        evaluate, dataset=test_dataset, device=device, trust_remote_code=trust_remote_code, progress=progress
+        evaluate,
+        dataset=test_dataset,
+        device=device,
+        trust_remote_code=trust_remote_code,
+        on_error=on_error,
+        progress=progress,
     )
     world.gather(attempt(lambda: folder.prepare(out, resume, force, asked) if world.rank == 0 else None))
     with _kept_or_removed(out, world):
         entries = {}
         for split, source in sources.items():
-            selection = _selection(config, is_caption_set, encoder, config.max_photos if split == "train" else None)
-            entries[split] = _entries(source, selection, out, makers[split], world, progress)
+            chosen = selection if split == "train" else replace(selection, max_photos=None)
+            entries[split] = _entries(source, chosen, out, _maker(swaps[split], config, encoder), world, progress)
         before = score(model)
-        trainer = _trainer(config, settings, towers, entries, peft_model, dataset, is_caption_set, out)
+        benchmark = partial(BenchmarkCallback, encoder, dataset, on_error=on_error)
+        trainer = _trainer(config, settings, towers, entries, peft_model, benchmark, is_caption_set, out)
         began = time.perf_counter()
-        trainer.train(resume_from_checkpoint=folder.last_checkpoint(out) if resume else None)
+        with _errors_of_workers():
+            trainer.train(resume_from_checkpoint=folder.last_checkpoint(out) if resume else None)
         seconds = time.perf_counter() - began
         encoder.model.eval()
         if world.rank == 0:
@@ -135,7 +152,7 @@ def train(
         before=before,
         after=after,
         log=trainer.state.log_history,
-        used={split: used(found) for split, found in entries.items()},
+        used={split: used(found, _source_of_negatives(config, swaps[split])) for split, found in entries.items()},
         trainable=trainable,
         best_step=trainer.state.best_global_step or trainer.state.global_step,
         seconds=seconds,
@@ -158,6 +175,10 @@ def resolve(dataset: Any, preset: str | Path, **changes: Any) -> TrainConfig:
     """
     config = load_config(preset, **changes)
     if caption_sets.is_caption_set(dataset) and config.negatives_weight and not config.negatives.startswith("spacy"):
+        if changes.get("negatives") is not None:
+            raise DCIError(
+                f"negatives {config.negatives}: {dataset} has none; choose spacy or spacy_antonyms, which are made here"
+            )
         # They have no negatives of a language model; the paper makes them by swaps.
         return replace(config, negatives="spacy")
     return config
@@ -183,41 +204,54 @@ def _dual_encoder(model: str, device: str, trust_remote_code: bool) -> HuggingFa
     return encoder
 
 
-def _selection(
-    config: TrainConfig, is_caption_set: bool, encoder: HuggingFaceEncoder, max_photos: int | None
-) -> Selection:
+def _selection(config: TrainConfig, is_caption_set: bool, encoder: HuggingFaceEncoder, on_error: str) -> Selection:
     limit = encoder.text_limit
     fits: Fits | None = None
     if is_caption_set and limit is not None:
         fits = partial(_fit, encoder, limit - SPECIAL)
     negatives = config.negatives if config.negatives_weight else None
-    return Selection(config.captions_per_entry, negatives, config.submasks, max_photos, fits)
+    return Selection(
+        config.captions_per_entry, negatives, config.submasks, config.max_photos, fits, check_photos=on_error == "skip"
+    )
 
 
 def _fit(encoder: HuggingFaceEncoder, limit: int, texts: Sequence[str]) -> list[bool]:
-    return [length.tokens + length.lost <= limit for length in encoder.text_lengths(texts)]
+    # Tokenizers refuse an empty list.
+    lengths = encoder.text_lengths(texts) if texts else []
+    return [length.tokens + length.lost <= limit for length in lengths]
 
 
-def _negative_makers(
-    config: TrainConfig, is_caption_set: bool, encoder: HuggingFaceEncoder
-) -> dict[str, MakeNegatives | None]:
-    """What makes negatives by swaps, by split; None where they are the data's, or not needed."""
+def _swaps(config: TrainConfig, is_caption_set: bool) -> dict[str, "Swaps | None"]:
+    """What makes negatives, by split; None where they are the data's, or not needed."""
     if not config.negatives_weight or not config.negatives.startswith("spacy"):
         return {"train": None, "validation": None}
     from dci_metrics.training.swaps import Swaps
 
-    def maker(antonyms: bool) -> MakeNegatives:
-        swaps = Swaps(antonyms=antonyms)
-        limit = encoder.text_limit
-
-        def fits(text: str) -> bool:
-            return limit is None or _fit(encoder, limit, [text])[0]
-
-        return lambda texts: swaps.negatives(texts, SPACY_NEGATIVES, config.seed, fits)
-
     asked = config.negatives == "spacy_antonyms"
     # Of the other caption sets the paper validates with antonyms.
-    return {"train": maker(asked), "validation": maker(asked or is_caption_set)}
+    antonyms = {"train": asked, "validation": asked or is_caption_set}
+    made = {kind: Swaps(antonyms=kind) for kind in set(antonyms.values())}
+    return {split: made[kind] for split, kind in antonyms.items()}
+
+
+def _maker(swaps: "Swaps | None", config: TrainConfig, encoder: HuggingFaceEncoder) -> MakeNegatives | None:
+    if swaps is None:
+        return None
+    limit = encoder.text_limit
+
+    def fits(text: str) -> bool:
+        return limit is None or _fit(encoder, limit, [text])[0]
+
+    return lambda texts: swaps.negatives(texts, SPACY_NEGATIVES, config.seed, fits)
+
+
+def _source_of_negatives(config: TrainConfig, swaps: "Swaps | None") -> str:
+    """Where negatives come from, in words."""
+    if not config.negatives_weight:
+        return "none"
+    if swaps is None:
+        return f"the data's, kind `{config.negatives}`"
+    return f"made of the first caption by {swaps.source}"
 
 
 def _entries(
@@ -238,7 +272,7 @@ def _trainer(
     towers: TwoTowers,
     entries: dict[str, Entries],
     peft_model: Any,
-    dataset: Any,
+    make_benchmark: Callable[..., BenchmarkCallback],
     is_caption_set: bool,
     out: Path,
 ) -> ContrastiveTrainer:
@@ -271,7 +305,7 @@ def _trainer(
     tests = ["base_scm"] if is_caption_set else list(VALIDATION_TESTS)
     if config.metric_for_best_model not in (LOSS, *tests):
         tests.append(config.metric_for_best_model)
-    benchmark = BenchmarkCallback(encoder, dataset, tests=tests, log=trainer.log)
+    benchmark = make_benchmark(tests=tests, log=trainer.log)
     # Once before training: what validation lacks would come up after hours.
     if config.metric_for_best_model not in (LOSS, *benchmark.scores()):
         raise DCIError(
@@ -280,6 +314,15 @@ def _trainer(
         )
     trainer.add_callback(benchmark)
     return trainer
+
+
+@contextmanager
+def _errors_of_workers() -> Iterator[None]:
+    """A loading process's error as one line: torch hands it over with its traceback in the text."""
+    try:
+        yield
+    except DCIError as error:
+        raise DCIError(str(error).rpartition(f" {DCIError.__module__}.{DCIError.__name__}: ")[2]) from error
 
 
 @contextmanager

@@ -47,6 +47,7 @@ class Swaps:
 
     Attributes:
         pipeline: Name and version of the pipeline; negatives depend on them.
+        source: What makes the negatives, in words.
 
     Raises:
         DCIError: If spaCy, a pipeline or WordNet is not installed; it says how to get it.
@@ -57,6 +58,7 @@ class Swaps:
         self._antonyms = Antonyms() if antonyms else None
         meta = self._nlp.meta
         self.pipeline = f"{meta['lang']}_{meta['name']} {meta['version']}"
+        self.source = f"spaCy swaps ({self.pipeline})" + (" and antonyms of WordNet" if antonyms else "")
 
     def negatives(
         self, texts: Iterable[str], count: int, seed: int, fits: Callable[[str], bool] = lambda text: True

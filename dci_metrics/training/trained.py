@@ -60,12 +60,16 @@ class Trained:
         return environment() | {name: metadata.version(name) for name in ("accelerate", "peft")}
 
 
-def used(entries: Entries) -> dict[str, Any]:
+def used(entries: Entries, negatives: str) -> dict[str, Any]:
     """What was used of a split, and what was not.
 
+    Args:
+        entries: Of the split.
+        negatives: Where they come from, in words.
+
     Returns:
-        photos and entries used; how many photos and entries were left_out by reason; a fingerprint of the entries: ids,
-        crops, captions and negatives in their order.
+        photos and entries used; how many photos and entries were left_out by reason; where negatives come from; a
+        fingerprint of the entries: ids, crops, captions and negatives in their order.
     """
     digest = hashlib.sha256()
     # Batch by batch: a split of DCI is not to be held in memory.
@@ -77,5 +81,6 @@ def used(entries: Entries) -> dict[str, Any]:
         "photos": len(entries.photos()),
         "entries": len(entries),
         "left_out": dict(entries.left_out),
+        "negatives": negatives,
         "fingerprint": digest.hexdigest(),
     }
