@@ -112,5 +112,6 @@ def _workers(config: TrainConfig, on_cpu: bool) -> int:
     if config.num_workers is not None:
         return config.num_workers
     if on_cpu:
-        return 1  # the model needs the cores itself
+        # The model needs the cores itself: a process beside it costs its threads more than what it loads.
+        return 0
     return max(1, min(MOST_WORKERS, cores()))

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from dci_metrics.encoders.huggingface import HuggingFaceEncoder, Inputs
 from dci_metrics.training import config
 from dci_metrics.training.crops import PreparedCrops
-from dci_metrics.training.entries import Entries, TrainingEntry
+from dci_metrics.training.entries import Entries
 
 Drawn = tuple[int, int]
 """An epoch and an entry's number."""
@@ -61,13 +61,12 @@ class EntryDataset(Dataset[tuple[Inputs, list[str]]]):
 
     def _prepared(self, index: int) -> Inputs:
         """An entry's image inputs; the photo's other entries are prepared with it, since it is decoded now."""
-        if self.crops is not None:
-            for other in self.entries.of_same_photo(index):
-                if other != index and other not in self.crops:
-                    self.crops.keep(other, self._crop(other))
         prepared = self._crop(index)
-        if self.crops is not None:
+        if self.crops is not None and self.crops.keeps:
             self.crops.keep(index, prepared)
+            for other in self.entries.of_same_photo(index):
+                if self.crops.keeps and other not in self.crops:
+                    self.crops.keep(other, self._crop(other))
         return prepared
 
     def _crop(self, index: int) -> Inputs:
@@ -79,22 +78,22 @@ class EntryDataset(Dataset[tuple[Inputs, list[str]]]):
 
     def texts(self, epoch: int, index: int) -> list[str]:
         """The captions that are drawn of an entry, and the negative."""
-        entry = self.entries[index]
+        captions, negatives = self.entries.texts(index)
         now = np.random.default_rng((self.seed, 1 + epoch, index))
         if self.is_first:
-            texts = entry.captions[:1]
+            texts = captions[:1]
         else:
-            texts = [entry.captions[i] for i in now.choice(len(entry.captions), self.count, replace=False)]
+            texts = [captions[i] for i in now.choice(len(captions), self.count, replace=False)]
         if self.has_negative:
-            texts.append(self._negative(entry, index, now))
+            texts.append(self._negative(negatives, index, now))
         return texts
 
-    def _negative(self, entry: TrainingEntry, index: int, now: np.random.Generator) -> str:
+    def _negative(self, negatives: Sequence[str], index: int, now: np.random.Generator) -> str:
         if self.negative_draw == "first":
-            return entry.negatives[0]
+            return negatives[0]
         # Of a generator that is the same in every epoch, or of this epoch's.
         rng = np.random.default_rng((self.seed, 0, index)) if self.negative_draw == "once" else now
-        return entry.negatives[int(rng.integers(len(entry.negatives)))]
+        return negatives[int(rng.integers(len(negatives)))]
 
     def collate(self, items: Sequence[tuple[Inputs, list[str]]]) -> dict[str, Any]:
         """A batch on the CPU: `images` of B rows, `texts` of B·K rows in the same order."""

@@ -49,6 +49,11 @@ class PreparedCrops:
             # Not emptied: another process may have begun. Workers inherit it.
             self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b", buffering=0)
 
+    @property
+    def keeps(self) -> bool:
+        """Whether there is a file: not where the disk is too full for it."""
+        return self._file is not None
+
     def __contains__(self, index: int) -> bool:
         # The last byte of a slot is written last.
         return self._file is not None and os.pread(self._file.fileno(), 1, (index + 1) * self.slot - 1) == WHOLE

@@ -119,6 +119,11 @@ class Entries:
             row["negatives"],
         )
 
+    def texts(self, index: int) -> tuple[list[str], list[str]]:
+        """Of one entry, the captions and the negatives alone."""
+        captions, negatives = (self._table[name][index].as_py() for name in ("captions", "negatives"))
+        return captions, negatives
+
     def photos(self) -> list[range]:
         """The numbers of the entries of each photo, which stand together."""
         return [range(start, stop) for start, stop in pairwise(self._starts) if stop > start]

@@ -155,8 +155,15 @@ def test_a_full_disk_costs_time_only(entries, encoder, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "pwrite", full)
     filled = PreparedCrops(tmp_path / "crops", len(entries), encoder)
     plain = EntryDataset(entries, encoder, "first", True, "once", 0)
+    prepared = []
+    real = encoder.prepare_images
+    monkeypatch.setattr(encoder, "prepare_images", lambda images: prepared.append(len(images)) or real(images))
     for crops in (none, filled):
         data = EntryDataset(entries, encoder, "first", True, "once", 0, crops)
-        for _ in range(2):
-            assert same(data[0, 5][0], plain[0, 5][0])
+        assert same(data[0, 5][0], plain[0, 5][0])
+        # Nothing but what is asked for is prepared now that nothing can be kept.
+        prepared.clear()
+        assert same(data[0, 5][0], plain[0, 5][0])
+        assert prepared == [1, 1]
+        assert not crops.keeps
         assert 5 not in crops
