@@ -8,6 +8,10 @@ with hard negatives, for the photo and for every mask of at least 224 pixels bot
 
 On datasets 4 and later, which run no scripts, `dci build RELEASE --out dci` writes the same rows as Parquet.
 
+A copy on the Hub has no photos, which may not be passed on. Your own are joined to it without being copied:
+
+    attach_photos(load_dataset("you/dci", "sdci"), "sa_000138.tar")
+
 `RELEASE` is a folder that holds `densely_captioned_images/` (unpacked) or `dci.tar.gz`, and the photos: unpacked in
 `densely_captioned_images/photos/`, or the archive `sa_000138.tar` left closed.
 
@@ -28,6 +32,7 @@ import posixpath
 import shutil
 import tarfile
 import tempfile
+import urllib.parse
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -35,11 +40,13 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import fsspec
 import numpy as np
 import numpy.typing as npt
 import PIL
 import PIL.Image
 import PIL.ImageOps
+import pyarrow as pa
 import pycocotools.mask
 
 ANNOTATIONS_URL = "https://dl.fbaipublicfiles.com/densely_captioned_images/dci.tar.gz"
@@ -900,7 +907,7 @@ class Release:
         if given is not None:
             if not given.exists():
                 raise DCIError(f"{given}: no such folder or archive; expected the photos. {_get_photos('a folder')}")
-            return given / PHOTO_ARCHIVE if (given / PHOTO_ARCHIVE).is_file() else given
+            return _closed_or_folder(given)
         homes = [self.root, *([self.data_dir] if self.data_dir else [])]
         folders = [home / "photos" for home in homes]
         for archive in [folder / PHOTO_ARCHIVE for folder in [*homes, *folders]]:
@@ -1108,9 +1115,17 @@ def _first(names: Iterable[str], count: int = 5) -> str:
 
 def _get_photos(place: str) -> str:
     return (
-        f"Get {PHOTO_ARCHIVE} from {PHOTOS_PAGE} (Meta asks you to accept its licence) and put it, unopened, into "
-        f"{place}, or say where it is with --photos; --no-photos builds the annotations alone"
+        f"{_GET_PHOTOS} and put it, unopened, into {place}, or say where it is with --photos; --no-photos builds the "
+        "annotations alone"
     )
+
+
+_GET_PHOTOS = f"Get {PHOTO_ARCHIVE} from {PHOTOS_PAGE} (Meta asks you to accept its licence; see `dci fetch-photos`)"
+
+
+def _closed_or_folder(photos: Path) -> Path:
+    """Where photos are read: the closed archive, also when its folder is given; else the folder itself."""
+    return photos / PHOTO_ARCHIVE if (photos / PHOTO_ARCHIVE).is_file() else photos
 
 
 def _refuse_unsafe(member: tarfile.TarInfo, archive: Path) -> None:
@@ -1236,6 +1251,196 @@ def _write_whole(path: Path, content: bytes) -> None:
         Path(file.name).replace(path)
     except OSError as error:
         logger.warning(f"{path}: cannot be written ({error}); the archive will be indexed again next time")
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Photos for a dataset without
+# --------------------------------------------------------------------------------------------------------------
+
+
+class PhotosInTar(fsspec.AbstractFileSystem):
+    """Photos of a closed archive for fsspec, through which `datasets` opens what is no plain file.
+
+    An address says where the bytes are, so that nothing has to be looked up, by whatever process it is that reads:
+    `dci-tar:///data/sa_000138.tar/512+1014000/sa_1.jpg`. An installed package tells fsspec of it (setup.cfg). fsspec's
+    own `tar://` reads through the whole archive for each photo, and its `reference://` hangs in forked processes.
+    """
+
+    protocol = "dci-tar"
+
+    @classmethod
+    def address(cls, archive: Path, offset: int, size: int, name: str) -> str:
+        """The address of one photo."""
+        return f"{cls.protocol}://{urllib.parse.quote(archive.as_posix())}/{offset}+{size}/{urllib.parse.quote(name)}"
+
+    def info(self, path: str, **_: Any) -> Json:
+        """What fsspec asks for before it reads: the size."""
+        return {"name": path, "size": self._place(path)[2], "type": "file"}
+
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> io.BytesIO:
+        archive, offset, size = self._place(path)
+        with archive.open("rb") as file:
+            file.seek(offset)
+            content = file.read(size)
+        if len(content) != size:
+            raise DCIError(f"{archive}: ends inside of {posixpath.basename(path)}; download the archive again")
+        return io.BytesIO(content)
+
+    @staticmethod
+    def _place(path: str) -> tuple[Path, int, int]:
+        archive, place, _ = path.removeprefix(f"{PhotosInTar.protocol}://").rsplit("/", 2)
+        offset, size = map(int, place.split("+"))
+        # `datasets` takes the first slash off.
+        return Path(Path.cwd().anchor, urllib.parse.unquote(archive)), offset, size
+
+
+fsspec.register_implementation(PhotosInTar.protocol, PhotosInTar, clobber=True)
+
+
+class Photos:
+    """Where each photo is, in a folder or in the closed archive.
+
+    Args:
+        photos: The folder, or the archive `sa_000138.tar`.
+        cache_dir: Where the index of the archive is kept.
+
+    Raises:
+        DCIError: If there is neither.
+    """
+
+    def __init__(self, photos: str | os.PathLike[str], cache_dir: str | os.PathLike[str] | None = None) -> None:
+        place = Path(photos).expanduser()
+        home = Path(cache_dir or Path(datasets.config.HF_CACHE_HOME) / "dci").expanduser()
+        if not place.exists():
+            raise DCIError(f"{place}: no such folder or archive; expected the photos. {_GET_PHOTOS}")
+        # Whole, since rows may be read by processes that work in another folder.
+        self.place = _closed_or_folder(place).resolve()
+        self.index = _index_photos(self.place, home) if self.place.is_file() else None
+
+    def address(self, file_name: str) -> str | None:
+        """What an `Image` column opens, or None if the photo is not there."""
+        if self.index is None:
+            path = self.place / file_name
+            return str(path) if path.is_file() else None
+        name = posixpath.basename(file_name)
+        if name not in self.index:
+            return None
+        offset, size = self.index[name]
+        return PhotosInTar.address(self.place, offset, size, name)
+
+    def has(self, file_name: str) -> bool:
+        """Whether a photo is there."""
+        return self.address(file_name) is not None
+
+    def check(self, file_names: Iterable[str]) -> None:
+        """Make sure that photos are there.
+
+        Raises:
+            DCIError: If some are not, with the count and the first names.
+        """
+        names = list(file_names)
+        missing = [name for name in names if not self.has(name)]
+        if missing:
+            count = f"{len(missing)} of {len(names)} photos are missing"
+            raise DCIError(f"{self.place}: {count}: {_first(missing)}. {_GET_PHOTOS}")
+
+    def join(self, file_name: str) -> Row:
+        """The `image` of a row.
+
+        Raises:
+            DCIError: If the photo is not there.
+        """
+        address = self.address(file_name)
+        if address is None:
+            raise DCIError(f"{file_name}: no such photo in {self.place}. {_GET_PHOTOS}")
+        return {"image": {"bytes": None, "path": address}}
+
+
+def attach_photos(
+    dataset: Any,
+    photos: str | os.PathLike[str],
+    *,
+    on_error: str = "raise",
+    cache_dir: str | os.PathLike[str] | None = None,
+) -> Any:
+    """Join your own photos to a dataset that has none, such as a copy of DCI on the Hub.
+
+    Each is read when its row is, as if it were stored in the dataset; nothing is copied.
+
+        ds = dci.attach_photos(load_dataset("you/dci", "sdci", split="test"), "sa_000138.tar")
+        ds[0]["image"]    # a PIL image
+
+    Args:
+        dataset: What `load_dataset` gives, map-style or streaming, one split or all.
+        photos: A folder of photos, or the closed archive `sa_000138.tar`.
+        on_error: "raise", or "skip" to leave out rows whose photo is missing.
+        cache_dir: Where the index of the archive is kept.
+
+    Returns:
+        A dataset of the same kind, with the same columns.
+
+    Raises:
+        DCIError: If photos are missing, with the count and the first names. In a stream, whose names are not known
+            before, when it comes to the row.
+    """
+    if on_error not in ("raise", "skip"):
+        raise DCIError(f"on_error: expected `raise` or `skip`, got {on_error!r}")
+    splits = dataset if isinstance(dataset, dict) else {"": dataset}
+    for split in splits.values():
+        if not isinstance(split, datasets.Dataset | datasets.IterableDataset):
+            raise DCIError(f"expected a dataset that load_dataset gives, got {type(split).__name__}")
+        if split.features is None or "file_name" not in split.features:
+            raise DCIError(
+                "the dataset has no column `file_name`, by which photos are found; attach them right after load_dataset"
+            )
+    found = Photos(photos, cache_dir)
+    tables = {name: split for name, split in splits.items() if isinstance(split, datasets.Dataset)}
+    # All splits before any, so that the message counts all that is missing.
+    names = [name for split in tables.values() for name in split.with_format(None)["file_name"]]
+    if on_error == "raise":
+        found.check(names)
+    missing = [name for name in names if not found.has(name)]
+    if missing:
+        logger.warning(f"left out, without photo: {len(missing)} of {len(names)}: {_first(missing)}")
+    joined = {
+        name: _attach_table(split, found) if name in tables else _attach_stream(split, found, on_error)
+        for name, split in splits.items()
+    }
+    return type(dataset)(joined) if isinstance(dataset, dict) else joined[""]
+
+
+def _attach_table(dataset: Any, photos: Photos) -> Any:
+    """The same table with another `image`: copying all rows to change one column would take minutes."""
+    info, form = dataset.info.copy(), dataset.format
+    info.features = _with_image(info.features)
+    whole = datasets.Dataset(dataset.data, info=dataset.info.copy())  # with what `select` and `shuffle` left aside
+    addresses = [photos.address(name) for name in whole["file_name"]]
+    image = datasets.Features(image=info.features["image"])
+    column = pa.table({"image": image["image"].cast_storage(pa.array(addresses, pa.string()))})
+    others = whole.remove_columns("image") if "image" in whole.column_names else whole
+    parts = [others, datasets.Dataset(column, info=datasets.DatasetInfo(features=image))]
+    joined = datasets.Dataset(
+        datasets.concatenate_datasets(parts, axis=1).data.select(list(info.features)),
+        info=info,
+        split=dataset.split,
+        indices_table=dataset._indices,
+        fingerprint=datasets.fingerprint.Hasher.hash([dataset._fingerprint, addresses]),
+    )
+    if None in addresses:
+        joined = joined.select([i for i, name in enumerate(joined["file_name"]) if photos.has(name)])
+    return joined.with_format(form["type"], form["columns"], form["output_all_columns"], **form["format_kwargs"])
+
+
+def _attach_stream(dataset: Any, photos: Photos, on_error: str) -> Any:
+    features = _with_image(dataset.features)
+    if on_error == "skip":
+        dataset = dataset.filter(photos.has, input_columns="file_name")
+    # Not map(features=...), which would not decode.
+    return dataset.map(photos.join, input_columns="file_name").cast(features)
+
+
+def _with_image(columns: datasets.Features) -> datasets.Features:
+    return datasets.Features({"image": datasets.Image()} | columns if "image" not in columns else dict(columns))
 
 
 # --------------------------------------------------------------------------------------------------------------

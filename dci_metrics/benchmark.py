@@ -32,6 +32,7 @@ def evaluate(
     dataset: Any,
     *,
     split: str = "test",
+    photos: str | Path | None = None,
     tests: Iterable[str] | None = None,
     processor: Any = None,
     adapter: str | Path | None = None,
@@ -60,6 +61,8 @@ def evaluate(
         dataset: A folder of `dci build`, a release folder, a Hub id, `sample:scenes`, `sample:photographs`, a
             dataset loaded with `datasets`, or a list of rows of the configuration `sdci`.
         split: `train`, `validation` or `test`, where the dataset has several.
+        photos: Folder of photos or `sa_000138.tar`, for a dataset given by its name that has none, such as one on the
+            Hub.
         tests: Some of `dci_metrics.tasks.TASKS`, or "all"; None for those of the paper. Those on random groups compare
             every image with every text: long work for a model with `score`.
         processor: Of a loaded model; by default its checkpoint's.
@@ -101,7 +104,7 @@ def evaluate(
         refuse_unwritable(Path(examples), force)
     clock = Clock()
     # A mistyped dataset or split is found before a model of some gigabytes is read.
-    source = open_source(dataset, "sdci", split, on_error)
+    source = open_source(dataset, "sdci", split, on_error, photos)
     encoder = encoders.load(
         model,
         processor=processor,

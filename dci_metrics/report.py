@@ -53,7 +53,13 @@ class Model:
 
 
 def write_report(
-    results: Sequence[Path], dataset: Any, out: Path, *, examples_files: Sequence[Path] = (), force: bool = False
+    results: Sequence[Path],
+    dataset: Any,
+    out: Path,
+    *,
+    photos: str | Path | None = None,
+    examples_files: Sequence[Path] = (),
+    force: bool = False,
 ) -> None:
     """Write the page.
 
@@ -61,6 +67,7 @@ def write_report(
         results: Result files, of the same data and settings.
         dataset: That data, as `dci_metrics.evaluate` takes it; crops and captions come from it.
         out: The HTML file.
+        photos: Folder of photos or `sa_000138.tar`, where the dataset has none.
         examples_files: Files of `dci eval --examples`, each of one of the results, in any order. For those models the
             page has the entries with the largest negative margins; without any, entries that all models got wrong.
         force: Whether an existing file is overwritten.
@@ -79,7 +86,7 @@ def write_report(
     shared = None if rows else pick_shared(read)
     wanted = {case.entry for cases in [*picked, shared] for case in cases or ()}
     split = read[0].dataset["split"]
-    source = open_source(dataset, "sdci", split, "skip")
+    source = open_source(dataset, "sdci", split, "skip", photos)
     data = walk(source, read[0], wanted)
     models = [
         Model(label, i % COLOURS, result, None if cases is None else data.complete(cases))

@@ -1,7 +1,7 @@
 """Where rows come from: a release, a built folder, the Hub, an embedded sample, or a dataset the user has loaded."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, islice
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 import datasets
 import pyarrow as pa
 
-from dci import SPLITS, DCIError, Release, Row, Skipped, features, image_id_of
+from dci import SPLITS, DCIError, Photos, Release, Row, Skipped, features, image_id_of
 from dci_metrics import sample
 from dci_metrics.caption_sets import CaptionSet, image_cell, is_caption_set
 
@@ -88,7 +88,13 @@ class Source:
         yield from self.open_rows(photos, masks, share)
 
 
-def open_source(dataset: Any, config: str = "sdci", split: str = "test", on_error: str = "raise") -> Source:
+def open_source(
+    dataset: Any,
+    config: str = "sdci",
+    split: str = "test",
+    on_error: str = "raise",
+    photos: str | Path | None = None,
+) -> Source:
     """Find the rows of a dataset.
 
     Args:
@@ -97,14 +103,17 @@ def open_source(dataset: Any, config: str = "sdci", split: str = "test", on_erro
         config: `full` or `sdci`.
         split: `train`, `validation` or `test`; ignored for rows and datasets that are one split already.
         on_error: "raise", or "skip" to pass over photos that are missing or broken.
+        photos: Folder of photos or `sa_000138.tar`, for a named dataset without, such as one on the Hub.
 
     Raises:
-        DCIError: If there is no such dataset or split.
+        DCIError: If there is no such dataset or split, or photos are missing.
     """
     if on_error not in ("raise", "skip"):
         raise DCIError(f"no way {on_error!r} to treat errors: expected 'raise' or 'skip'")
     if isinstance(dataset, str | Path):
-        return _open_named(str(dataset), config, split, on_error)
+        return _open_named(str(dataset), config, split, on_error, photos)
+    if photos is not None:
+        raise DCIError("photos: are joined to a dataset given by its name; use dci.attach_photos for a loaded one")
     if isinstance(dataset, Release):
         return _open_release(dataset, str(dataset.data_dir or dataset.root), config, split, on_error)
     if isinstance(dataset, Mapping):
@@ -126,16 +135,19 @@ def open_source(dataset: Any, config: str = "sdci", split: str = "test", on_erro
     raise DCIError(f"expected a dataset's name or folder, or a loaded dataset; got {type(dataset).__name__}")
 
 
-def _open_named(name: str, config: str, split: str, on_error: str) -> Source:
+def _open_named(name: str, config: str, split: str, on_error: str, photos: str | Path | None) -> Source:
     if split not in SPLITS:
         raise DCIError(f"no split {split!r}: expected one of {', '.join(SPLITS)}")
+    if photos is not None and not takes_photos(name):
+        raise DCIError(f"photos: {name} has its own; leave --photos out")
     if name.startswith(sample.PREFIX):
         return _open_release(Release(sample.release_folder(name, split)), name, config, split, on_error)
     if is_caption_set(name):
         return _open_caption_set(name, config, split, on_error)
     path = Path(name).expanduser()
     if is_release(path):
-        return _open_release(Release(path), name, config, split, on_error)
+        return _open_release(Release(path, photos), name, config, split, on_error)
+    joined = Photos(photos) if photos is not None else None
     if path.exists():
         if not is_built(path):
             raise DCIError(
@@ -149,10 +161,34 @@ def _open_named(name: str, config: str, split: str, on_error: str) -> Source:
         def images() -> OpenImage:
             return _images_of(_load(str(path), config, split, streaming=False))
 
-        return Source(_rows_of(loaded, name), total, name, None, config, split, images=images)
-    loaded = _load(name, config, split, streaming=False)
-    revision = _hub_revision(loaded)
-    return Source(_rows_of(loaded, name), len(loaded), name, revision, config, split, images=lambda: _images_of(loaded))
+        source = Source(_rows_of(loaded, name), total, name, None, config, split, images=images)
+    else:
+        loaded = _load(name, config, split, streaming=False)
+        revision, total = _hub_revision(loaded), len(loaded)
+        source = Source(_rows_of(loaded, name), total, name, revision, config, split, images=lambda: _images_of(loaded))
+    return source if joined is None else _with_photos(source, joined, on_error)
+
+
+def takes_photos(dataset: Any) -> bool:
+    """Whether a dataset may be one without photos, to which they are joined."""
+    is_named = isinstance(dataset, str | Path)
+    return is_named and not str(dataset).startswith(sample.PREFIX) and not is_caption_set(dataset)
+
+
+def _with_photos(source: Source, joined: Photos, on_error: str) -> Source:
+    """The same rows with other photos, each read when its row is."""
+
+    def cell(file_name: str) -> Any:
+        return joined.join(file_name)["image"] if joined.has(file_name) else None
+
+    def rows(photos: bool, masks: bool, share: Share) -> Numbered:
+        found = source.open_rows(False, masks, share)
+        return ((place, row | {"image": cell(row["file_name"])}) for place, row in found) if photos else found
+
+    if on_error == "raise":
+        # Before any work, so that the message counts all that is missing.
+        joined.check(row["file_name"] for row in source.read(photos=False))
+    return replace(source, open_rows=rows, images=lambda: lambda _, file_name: cell(file_name))
 
 
 def _open_caption_set(name: str, config: str, split: str, on_error: str) -> Source:

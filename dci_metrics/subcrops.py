@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import fsspec
 import numpy as np
 import PIL.Image
 import PIL.ImageOps
@@ -119,13 +120,15 @@ class Photo:
             return image
         if isinstance(image, str | Path):
             try:
-                return Path(image).read_bytes()
+                # In a closed archive, which `dci.attach_photos` left where it is, or a file.
+                with fsspec.open(image, "rb") if "://" in str(image) else Path(image).open("rb") as file:
+                    return bytes(file.read())
             except OSError as error:
                 raise DCIError(f"{image}: cannot be read ({error}); it is the photo of {self.image_id}") from error
         if image is None:
             raise DCIError(
-                f"{self.image_id}: the row has no photo ({self.file_name}); build the dataset with photos, "
-                "or join your own to it"
+                f"{self.image_id}: the row has no photo ({self.file_name}); join your own with "
+                "dci.attach_photos(dataset, PHOTOS), or build the dataset with photos"
             )
         return None
 

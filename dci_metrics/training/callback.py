@@ -1,6 +1,7 @@
 """The benchmark as a callback: scores on validation, in this package's Trainer or in anybody else's."""
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ class BenchmarkCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         split: Of the dataset.
         tests: Which.
         batch_size: Images, and texts, at once; None for what suits the device.
+        photos: Folder of photos or `sa_000138.tar`, where a dataset given by its name has none.
         on_error: "raise", or "skip" to pass over photos that are missing or broken.
         log: Told the scores, such as `trainer.log`. Without it they stand in the Trainer's log history alone.
 
@@ -41,11 +43,12 @@ class BenchmarkCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         split: str = "validation",
         tests: Iterable[str] = VALIDATION_TESTS,
         batch_size: int | None = None,
+        photos: str | Path | None = None,
         on_error: str = "raise",
         log: Callable[[dict[str, float]], None] | None = None,
     ) -> None:
         self.encoder, self.dataset, self.split, self.log = encoder, dataset, split, log
-        self.batch_size, self.on_error = batch_size, on_error
+        self.batch_size, self.photos, self.on_error = batch_size, photos, on_error
         self.tests = [task.key for task in select_tasks(tests)]
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, Any] | None = None, **_: Any) -> None:
@@ -71,6 +74,7 @@ class BenchmarkCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
                 split=self.split,
                 tests=self.tests,
                 batch_size=self.batch_size,
+                photos=self.photos,
                 on_error=self.on_error,
                 progress=False,
             )

@@ -22,7 +22,7 @@ from dci_metrics.encoders.huggingface import HuggingFaceEncoder
 from dci_metrics.encoders.open_clip import PREFIX as OPEN_CLIP
 from dci_metrics.encoding import attempt
 from dci_metrics.results import Result
-from dci_metrics.sources import Source, open_source
+from dci_metrics.sources import Source, open_source, takes_photos
 from dci_metrics.training import arguments, folder
 from dci_metrics.training.batches import EntryDataset
 from dci_metrics.training.callback import VALIDATION_TESTS, BenchmarkCallback
@@ -60,6 +60,7 @@ def train(
     device: str = "auto",
     trust_remote_code: bool = False,
     export_merged: bool = False,
+    photos: str | Path | None = None,
     on_error: str = "raise",
     resume: bool = False,
     force: bool = False,
@@ -78,6 +79,7 @@ def train(
         device: "auto", "cpu", "cuda".
         trust_remote_code: Whether to run code that the model brings along.
         export_merged: Whether to write `merged/` too, the whole model with the adapter in its weights.
+        photos: Folder of photos or `sa_000138.tar`, where the datasets have none, such as on the Hub.
         on_error: "raise", or "skip" to leave photos that are missing or broken out, and count them; each is decoded
             once more for it, before the training.
         resume: Whether an interrupted run in `output_dir` goes on from its last checkpoint.
@@ -95,11 +97,17 @@ def train(
         raise DCIError(f"training needs {', '.join(missing)}: pip install 'dci-metrics[train]'")
     is_caption_set = caption_sets.is_caption_set(dataset)
     config = resolve(dataset, preset, **changes)
-    sources = {split: open_source(dataset, split=split, on_error=on_error) for split in ("train", "validation")}
+    test_dataset = dataset if test_dataset is None else test_dataset
+    if photos is not None and not (takes_photos(dataset) or takes_photos(test_dataset)):
+        raise DCIError(f"photos: {dataset} has its own; leave --photos out")
+
+    def options_of(data: Any) -> dict[str, Any]:
+        return {"on_error": on_error, "photos": photos if takes_photos(data) else None}
+
+    sources = {split: open_source(dataset, split=split, **options_of(dataset)) for split in ("train", "validation")}
     if is_caption_set:
         for source in sources.values():
             next(source.read(), None)  # whether all photos are there
-    test_dataset = dataset if test_dataset is None else test_dataset
     tested_on = _with_tests(test_dataset)
     asked = folder.Asked(model, sources["train"].id, tested_on, config)
     folder.check(out, resume, force, asked, inputs=(model, dataset, test_dataset, preset))
@@ -121,8 +129,8 @@ def train(
         dataset=test_dataset,
         device=device,
         trust_remote_code=trust_remote_code,
-        on_error=on_error,
         progress=progress,
+        **options_of(test_dataset),
     )
     world.gather(attempt(lambda: folder.prepare(out, resume, force, asked) if world.rank == 0 else None))
     with _kept_or_removed(out, world):
@@ -131,7 +139,7 @@ def train(
             chosen = selection if split == "train" else replace(selection, max_photos=None)
             entries[split] = _entries(source, chosen, out, _maker(swaps[split], config, encoder), world, progress)
         before = score(model)
-        benchmark = partial(BenchmarkCallback, encoder, dataset, on_error=on_error)
+        benchmark = partial(BenchmarkCallback, encoder, dataset, **options_of(dataset))
         trainer = _trainer(config, settings, towers, entries, peft_model, benchmark, is_caption_set, out)
         began = time.perf_counter()
         with _errors_of_workers():
