@@ -6,15 +6,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from dci_metrics import mpi
+from dci_metrics import cli_hub, mpi
+from dci_metrics.terminal import interruptible, quiet_unless_on_terminal
 from dci_metrics.version import __version__
 
 # What takes seconds to import (`dci` needs datasets, scoring needs torch) is imported by the command that uses it:
@@ -69,6 +68,10 @@ DatasetOption = Annotated[
         "--dataset", help="Folder of `dci build`, release folder, Hub id, sample:scenes or sample:photographs."
     ),
 ]
+PhotosOption = Annotated[
+    Path | None,
+    typer.Option("--photos", help="Folder of photos or sa_000138.tar, when the dataset has none, as on the Hub."),
+]
 SplitOption = Annotated[str, typer.Option("--split", help="train, validation or test.")]
 OnErrorOption = Annotated[
     OnError, typer.Option("--on-error", help="What to do with a photo that is missing or broken; skip lists it.")
@@ -87,7 +90,7 @@ def demo(
     """Run it all on the embedded sample: release files, build, load_dataset, evaluate, table, result file."""
     from dci_metrics.demo import run
 
-    _quiet_unless_on_terminal()
+    quiet_unless_on_terminal()
     run(sample, out, force)
 
 
@@ -105,7 +108,7 @@ def build(
     force: ForceOption = False,
 ) -> None:
     """Write the Parquet folder that load_dataset("dci", "sdci") and load_dataset("dci", "full") read."""
-    _quiet_unless_on_terminal()
+    quiet_unless_on_terminal()
     from dci import Release
     from dci_metrics import sample
     from dci_metrics.hub.folder import build as build_folder
@@ -134,7 +137,7 @@ def stats(
     on_error: OnErrorOption = OnError.RAISE,
 ) -> None:
     """Print the counts of the paper's Table 1: words, tokens, masks, entries, captions and negatives by split."""
-    _quiet_unless_on_terminal()
+    quiet_unless_on_terminal()
     from dci_metrics import stats as module
 
     found = module.count_dataset(dataset, tokenizer, on_error.value)
@@ -163,6 +166,7 @@ def evaluate(
         ),
     ] = Scorer.AUTO,
     split: SplitOption = "test",
+    photos: PhotosOption = None,
     tests: Annotated[
         str | None,
         typer.Option(
@@ -209,16 +213,17 @@ def evaluate(
 
     for path in (path for path in (out, examples) if path is not None):
         refuse_unwritable(path, force)
-    with _interruptible():
+    with interruptible():
         from dci_metrics import distributed
         from dci_metrics.benchmark import evaluate as run
 
     _share(num_processes)
-    _quiet_unless_on_terminal()
+    quiet_unless_on_terminal()
     result = run(
         model,
         dataset,
         split=split,
+        photos=photos,
         tests=[test.strip() for test in tests.split(",")] if tests is not None else None,
         batch_size=batch_size,
         adapter=adapter,
@@ -254,7 +259,7 @@ def compare(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the intervals' resampling.")] = 0,
 ) -> None:
     """Compare two models on the same entries: difference, its 95 % interval, McNemar's exact p."""
-    with _interruptible():
+    with interruptible():
         from dci_metrics import comparison
         from dci_metrics.results import Result
 
@@ -267,6 +272,7 @@ def report(
     results: Annotated[list[Path], typer.Argument(help="Result files, of the same data and settings.")],
     dataset: DatasetOption,
     out: Annotated[Path, typer.Option("--out", help="HTML file to write.")],
+    photos: PhotosOption = None,
     examples: Annotated[
         list[Path] | None,
         typer.Option("--examples", help="File of `dci eval --examples` of one of the results; may be given again."),
@@ -274,11 +280,11 @@ def report(
     force: ForceOption = False,
 ) -> None:
     """Write one HTML page, which needs no network: table, plots, and the worst entries with their crops."""
-    with _interruptible():
+    with interruptible():
         from dci_metrics.report import write_report
 
-    _quiet_unless_on_terminal()
-    write_report(results, dataset, out, examples_files=examples or [], force=force)
+    quiet_unless_on_terminal()
+    write_report(results, dataset, out, photos=photos, examples_files=examples or [], force=force)
     print(f"Written: {out}")
 
 
@@ -344,18 +350,19 @@ def train(
     export_merged: Annotated[
         bool, typer.Option("--export-merged", help="Write merged/ too: the model with the adapter in its weights.")
     ] = False,
+    photos: PhotosOption = None,
     on_error: OnErrorOption = OnError.RAISE,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Remove what is in the folder.")] = False,
 ) -> None:
     """Fine-tune a model on sDCI with LoRA, and score it before and after. What is not given is the preset's."""
-    with _interruptible():
+    with interruptible():
         from dci_metrics import comparison, distributed
         from dci_metrics.training import seeds as several
         from dci_metrics.training.run import train as run
 
     _share(num_processes)
-    _quiet_unless_on_terminal()
+    quiet_unless_on_terminal()
     changes = {
         "captions": captions, "pooling": pooling, "clip_weight": clip_weight, "negatives_weight": negatives_weight,
         "negatives": negatives, "negative_draw": negative_draw, "submasks": submasks, "batches": batches,
@@ -367,7 +374,7 @@ def train(
     }  # fmt: skip
     options: dict[str, Any] = {
         "preset": preset, "test_dataset": test_dataset, "device": device, "trust_remote_code": trust_remote_code,
-        "export_merged": export_merged, "on_error": on_error.value, "resume": resume, "force": force,
+        "export_merged": export_merged, "photos": photos, "on_error": on_error.value, "resume": resume, "force": force,
     } | changes  # fmt: skip
     if seeds is not None:
         if seed is not None:
@@ -394,31 +401,6 @@ def _listed(given: str | None) -> list[str] | None:
     return [part.strip() for part in given.split(",") if part.strip()] if given is not None else None
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C end the process at once: torch, interrupted while it is imported, aborts with a message of C++'s."""
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _quiet_unless_on_terminal() -> None:
-    """Progress bars of the libraries are for people who watch; in a log they would stand between the messages."""
-    import datasets
-    import huggingface_hub
-
-    # Its retries are told in a dozen lines; what comes of them is told in one.
-    huggingface_hub.utils.logging.set_verbosity_error()
-    if not sys.stderr.isatty():
-        datasets.disable_progress_bars()
-        # transformers asks for this when it is imported, which takes long and is not for every command.
-        huggingface_hub.utils.disable_progress_bars()  # type: ignore[attr-defined]  # it is exported lazily
-        if "transformers" in sys.modules:
-            sys.modules["transformers"].utils.logging.disable_progress_bar()
-
-
 def _version(asked: bool) -> None:
     if asked:
         print(f"dci-metrics {__version__}")
@@ -432,6 +414,10 @@ def options(
     ] = False,
 ) -> None:
     """Densely Captioned Images: build the datasets, score CLIP-style models on them."""
+
+
+app.add_typer(cli_hub.commands)
+app.add_typer(cli_hub.push, name="push")
 
 
 def main() -> None:
