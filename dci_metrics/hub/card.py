@@ -27,14 +27,19 @@ def write(path: Path, summary: BuildSummary) -> None:
     path.write_text(str(card), encoding="utf-8")
 
 
+def license_details(photos: bool) -> str:
+    """The licences of a folder with or without photos."""
+    of_photos = "photos under the SA-1B research licence, which forbids redistribution" if photos else "no photos"
+    return f"annotations CC-BY-NC 4.0; {of_photos}"
+
+
 def _metadata(summary: BuildSummary) -> DatasetCardData:
     rows = sum(split.counts.photos for split in summary.splits.values())
-    photos = "photos under the SA-1B research licence, which forbids redistribution" if summary.photos else "no photos"
     data = DatasetCardData(
         pretty_name="Densely Captioned Images",
         language=["en"],
         license="cc-by-nc-4.0",
-        license_details=f"annotations CC-BY-NC 4.0; {photos}",
+        license_details=license_details(summary.photos),
         task_categories=["image-to-text", "text-to-image", "zero-shot-image-classification"],
         size_categories=[next((name for end, name in SIZES.items() if rows < end), "100K<n<1M")],
         tags=["dense-captions", "vision-language", "clip", "segmentation", "hard-negatives"],

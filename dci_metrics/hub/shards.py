@@ -3,7 +3,7 @@
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 MAX_GROUP_ROWS = 100
 MAX_GROUP_BYTES = 100_000_000
 MAX_FILE_BYTES = 500_000_000
+# The page index lets the Hub's viewer read single rows.
+PARQUET_OPTIONS: dict[str, Any] = {"compression": "zstd", "write_page_index": True}
 
 
 class ShardWriter:
@@ -68,8 +70,7 @@ class ShardWriter:
             path = self._folder / f"{self._split}-{len(self.files):05d}.parquet"
             self.files.append(path)
             self._file = path.open("wb")
-            # The page index lets the Hub's viewer read single rows.
-            self._parquet = pq.ParquetWriter(self._file, self._schema, compression="zstd", write_page_index=True)
+            self._parquet = pq.ParquetWriter(self._file, self._schema, **PARQUET_OPTIONS)
         table = pa.Table.from_batches(self._rows, self._schema).combine_chunks()
         self._parquet.write_table(table, row_group_size=len(table))
         for config, columns in self._configs.items():
