@@ -6,6 +6,8 @@ from typing import Any
 import datasets
 import evaluate
 
+from dci_metrics.embeddings import score_embeddings
+
 _DESCRIPTION = """\
 The tests of "A Picture is Worth More Than 77 Text Tokens" (section 4.1) for CLIP-style models. Subcrop-Caption Matching
 (SCM): does a photo, or a subcrop of it, score highest with its own caption among those of a group of 8, mostly of the
@@ -39,7 +41,7 @@ Returns:
     all_scm, all_neg, pick5_scm, pick5_neg, base_scm, base_neg, hard_negs: shares of right entries, from 0 to 1, higher
     is better. From embeddings, tests without entries are left out.
 Examples:
-    >>> scm = evaluate.load("dci_metrics/dci_scm")
+    >>> scm = evaluate.load("you/dci_scm")
     >>> scm.add_batch(image_embeds=[[1, 0], [0, 1]], text_embeds=[[[1, 0]], [[1, 1]]], negative_embeds=[[0, 1], [1, 0]])
     >>> scm.compute()
     {'all_scm': 1.0, 'all_neg': 1.0}
@@ -93,14 +95,18 @@ class DciScm(evaluate.Metric):
             return found
         if model is None or dataset is None:
             raise ValueError("expected both `model` and `dataset`, or embeddings")
-        import dci_metrics
-
+        try:
+            import dci_metrics
+        except ModuleNotFoundError as error:
+            if error.name != "dci_metrics":
+                raise
+            raise ModuleNotFoundError(
+                "scoring a model needs the package dci-metrics (pip install dci-metrics); embeddings are scored without"
+            ) from None
         self.result = dci_metrics.evaluate(model, dataset, **kwargs)
         return self.result.values()
 
     def _compute(self, **columns: Any) -> dict[str, float] | ValueError:
-        from dci_metrics.embeddings import score_embeddings
-
         try:
             return score_embeddings(columns)
         except ValueError as error:
