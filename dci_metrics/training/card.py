@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
 from huggingface_hub.errors import EntryNotFoundError
+from jinja2 import Template
 
 import dci
 from dci_metrics import comparison, sample
@@ -21,7 +22,8 @@ from dci_metrics.training.config import LOSS, PRESETS, TrainConfig, load_config,
 from dci_metrics.training.entries import describe
 from dci_metrics.training.trained import Trained
 
-TEMPLATE = Path(__file__).parent / "templates" / "model_card.md.j2"
+TEMPLATES = Path(__file__).parent / "templates"
+TEMPLATE, USE = TEMPLATES / "model_card.md.j2", TEMPLATES / "use.md.j2"
 PLOTS = "plots"
 
 CC_BY_NC = "https://creativecommons.org/licenses/by-nc/4.0/"
@@ -57,11 +59,7 @@ def _card(trained: Trained, tests: dict[str, TestComparison]) -> str:
         trained=trained,
         config=config,
         here=here,
-        code={"here": _string(here), "base": _string(trained.model)},
-        command=_command(trained, here),
-        is_adapter=is_adapter,
-        # The sample's model is known to this package alone.
-        is_sample=trained.model.startswith(sample.PREFIX),
+        use=use(here, trained.model if is_adapter else None, trained.auto_class, trained.test_dataset),
         base_revision=trained.before.model["revision"],
         reproduces=_reproduces(config.preset),
         changed=list(_changed(config)),
@@ -106,6 +104,28 @@ def license_of(model: str) -> License:
     return {key: found[key] for key in ("license", "license_name", "license_link") if found.get(key)}
 
 
+def use(here: str, base: str | None, auto_class: str, test_dataset: str) -> str:
+    """The section of the card that says how the model is loaded and scored.
+
+    Args:
+        here: The folder, or the repo, that holds it.
+        base: The base model of an adapter; None for a whole model.
+        auto_class: What of transformers loads the model.
+        test_dataset: What scored it.
+    """
+    command = ["dci", "eval", *([here] if base is None else [base, "--adapter", here]), "--dataset", test_dataset]
+    section = Template(USE.read_text("utf-8")).render(
+        here=_string(here),
+        base=_string(base or ""),
+        is_adapter=base is not None,
+        # The sample's model is known to this package alone.
+        is_sample=base is not None and base.startswith(sample.PREFIX),
+        auto_class=auto_class,
+        command=shlex.join(command),
+    )
+    return str(section)
+
+
 def _licence(trained: Trained, name: Any) -> str:
     base = f"The base model is under {name}." if name else "The base model's own licence holds for what is made of it."
     if trained.dataset.startswith(sample.PREFIX):
@@ -142,11 +162,6 @@ def _flat(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _said(value: Any) -> str:
     return ", ".join(value) if isinstance(value, tuple) else json.dumps(value)
-
-
-def _command(trained: Trained, here: str) -> str:
-    model = [trained.model, "--adapter", here] if trained.config.lora is not None else [here]
-    return shlex.join(["dci", "eval", *model, "--dataset", trained.test_dataset])
 
 
 def _string(text: str) -> str:
