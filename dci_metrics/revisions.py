@@ -4,6 +4,7 @@ import functools
 import hashlib
 import json
 import subprocess
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -55,6 +56,11 @@ def of_weights(folder: Path) -> str | None:
     hashes = {}
     for path in files:
         hashes[path.name] = sha256_of(path)
+    return of_hashes(hashes)
+
+
+def of_hashes(hashes: Mapping[str, str]) -> str | None:
+    """The same, of the files' hashes by their names, in order."""
     if not hashes:
         return None
     if len(hashes) == 1:

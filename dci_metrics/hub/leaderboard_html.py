@@ -1,0 +1,94 @@
+"""The leaderboard as one static page: from result files it holds its figures, as a Space it asks the Hub for them."""
+
+import base64
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub.constants
+import jinja2
+from markupsafe import Markup
+
+from dci import DCIError
+from dci_metrics.hub.eval_results import HUB_ID
+from dci_metrics.hub.leaderboard import Board, nominal_chance
+from dci_metrics.report import COLOURS, TEMPLATES
+from dci_metrics.report_plots import PAIRS
+from dci_metrics.tasks import PAPER_TASKS, TASKS
+
+PAGE = Path(__file__).parent / "leaderboard_page"
+
+
+def of_board(board: Board) -> str:
+    """A page that holds the figures, and needs no network."""
+    rows = [asdict(row) for row in sorted(board.rows, key=lambda row: row.model.lower())]
+    return _render(board.source, board.tests, board.chance, rows, None)
+
+
+def of_dataset(dataset: str) -> str:
+    """A page that reads the leaderboard of a dataset from the Hub whenever it is opened."""
+    return _render(dataset, list(PAPER_TASKS), nominal_chance(), None, dataset)
+
+
+def write_space(folder: Path, repo: str, dataset: str) -> None:
+    """Write the files of a static Space.
+
+    Args:
+        folder: An empty one.
+        repo: The Space's, `OWNER/NAME`.
+        dataset: The benchmark's repo.
+
+    Raises:
+        DCIError: If the dataset is no repo's name.
+    """
+    if not HUB_ID.fullmatch(dataset):
+        raise DCIError(f"{dataset}: is no repo on the Hub; expected --dataset OWNER/NAME")
+    readme = _environment().get_template("README.md").render(repo=repo, dataset=dataset)
+    (folder / "README.md").write_text(readme, encoding="utf-8")
+    (folder / "index.html").write_text(of_dataset(dataset), encoding="utf-8")
+
+
+def _render(
+    source: str, tests: list[str], chance: dict[str, float], rows: list[dict[str, Any]] | None, dataset: str | None
+) -> str:
+    endpoint = huggingface_hub.constants.ENDPOINT
+    data = {
+        "dataset": dataset,
+        "endpoint": endpoint,
+        "colours": COLOURS,
+        "tests": [{"key": key, "title": TASKS[key].title, "chance": chance.get(key)} for key in tests],
+        "known": {key: {"title": task.title, "chance": chance.get(key)} for key, task in TASKS.items()},
+        "pairs": [pair for pair in PAIRS if dataset is not None or set(pair) <= set(tests)],
+        "rows": rows,
+    }
+    environment = _environment()
+    script = environment.get_template("page.js").render()
+    return environment.get_template("index.html").render(
+        source=source,
+        dataset=dataset,
+        endpoint=endpoint,
+        data=Markup(_json(data)),  # it holds no character that means something to HTML
+        script=Markup(script),  # a file of this package
+        # Nothing else can run, whatever stands in the data.
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+
+
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader([PAGE, TEMPLATES]),
+        autoescape=jinja2.select_autoescape(["html"]),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+
+
+def _json(data: Any) -> str:
+    """JSON that cannot end the element it stands in."""
+    text = json.dumps(data, allow_nan=False)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
