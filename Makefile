@@ -18,7 +18,7 @@ demo: .venv/.installed
 
 test: lint types pytest
 
-pytest: .venv/.installed $(DATASETS_STAMPS)
+pytest: .venv/.installed $(DATASETS_STAMPS) .venvs/gradio/.installed
 	$(BIN)/pytest -n 2
 
 lint: .venv/.installed
@@ -43,6 +43,11 @@ clean:
 .venvs/datasets-%/.installed: tests/datasets_versions/datasets-%.txt
 	$(PYTHON) -m venv .venvs/datasets-$*
 	.venvs/datasets-$*/bin/pip install -qq -r $<
+	touch $@
+
+.venvs/gradio/.installed: tests/hub/gradio.txt
+	$(PYTHON) -m venv .venvs/gradio
+	.venvs/gradio/bin/pip install -qq -r $<
 	touch $@
 
 # torchvision wants a torch of its own version.
