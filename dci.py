@@ -96,6 +96,10 @@ Json = dict[str, Any]
 Row = dict[str, Any]
 logger = datasets.utils.logging.get_logger(__name__)
 
+# Streaming reads the same local files. `datasets` would else put its own Path, open and os into this module for it, for
+# as long as the process lives, and these take a `::` in a folder's name for an address inside of an archive.
+_patched_for_streaming = True
+
 
 class DCIError(ValueError):
     """Something in the user's data is not as it must be; the message says which file, which field, and what to do."""

@@ -241,3 +241,11 @@ def test_without_photos_the_message_says_how_to_attach_them(made):
         dci.DCIError, match=r"the row has no photo \(sa_1\.jpg\); join your own with dci\.attach_photos"
     ):
         dci_metrics.evaluate("sample:tiny-clip", load(made, split="train"), cache=False)
+
+
+def test_streaming_a_release_leaves_the_module_as_it_was(made):
+    """`datasets` would put a Path of its own into it, which takes `::` for the way into an archive."""
+    builder = dci.DCI(config_name="sdci", data_dir=str(made / ODD / "release"), cache_dir=str(made / "cache"))
+    names = [row["file_name"] for row in builder.as_streaming_dataset("train")]
+    assert names == [row["file_name"] for row in dci.Release(made / ODD / "closed").rows("train", "sdci")]
+    assert dci.Path is Path
