@@ -1323,10 +1323,12 @@ class Photos:
 
     def address(self, file_name: str) -> str | None:
         """What an `Image` column opens, or None if the photo is not there."""
-        if self.index is None:
-            path = self.place / file_name
-            return str(path) if path.is_file() else None
+        if not isinstance(file_name, str):
+            raise DCIError(f"field `file_name`: expected a photo's name, such as 'sa_1.jpg', got {file_name!r}")
         name = posixpath.basename(file_name)
+        if self.index is None:
+            path = self.place / name
+            return str(path) if name and path.is_file() else None
         if name not in self.index:
             return None
         offset, size = self.index[name]

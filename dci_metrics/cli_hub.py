@@ -14,7 +14,7 @@ DryRunOption = Annotated[
 CreatePrOption = Annotated[bool, typer.Option("--create-pr", help="Open a pull request instead of committing.")]
 PrivateOption = Annotated[bool, typer.Option("--private", help="Make a new repo private.")]
 
-push = typer.Typer(help="Upload a dataset, the metric, or a model to the Hub.", no_args_is_help=True)
+push = typer.Typer(help="Upload a dataset, the metric, a model or the leaderboard to the Hub.", no_args_is_help=True)
 commands = typer.Typer()
 """Commands beside `push`: decorate with `@commands.command()`, and those of `dci push …` with `@push.command()`."""
 

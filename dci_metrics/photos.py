@@ -103,7 +103,10 @@ def _read_table(links: Path) -> list[list[str]]:
         raise DCIError(f"{links}: is not a text file; {_GET_LINKS}") from error
     if text.lstrip()[:1] == "<":
         raise DCIError(f"{links}: is a web page, not the list of links that is on it; {_GET_LINKS} as a text file")
-    rows = [row for row in csv.reader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE) if any(row)]
+    try:
+        rows = [row for row in csv.reader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE) if any(row)]
+    except csv.Error as error:  # a line without end
+        raise DCIError(f"{links}: is no list of links ({error}); {_GET_LINKS}") from error
     if not rows:
         raise DCIError(f"{links}: is empty; {_GET_LINKS}")
     return rows

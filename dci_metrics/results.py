@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from dci import DCIError
@@ -16,6 +17,21 @@ from dci_metrics.tasks import TASKS
 from dci_metrics.version import __version__
 
 SCHEMA = 1
+
+KINDS: dict[str, dict[str, tuple[type, ...]]] = {
+    "model": {"id": (str,)},
+    "dataset": {"id": (str,), "revision": (str, NoneType), "config": (str,), "split": (str,), "fingerprint": (str,)},
+    "settings": {"mode": (str,), "dtype": (str, NoneType)},
+    "timing": {"seconds": (int, float), "images": (int,), "texts": (int,)},
+    "environment": {},
+}
+"""What every result says in its parts, and of which kind it is."""
+
+OPTIONAL = {
+    "model": ("revision", "family", "adapter", "adapter_revision"),
+    "environment": ("dci_metrics", "dci_metrics_revision"),
+}
+"""What it says in words where there is something to say."""
 
 Breakdown = dict[str, dict[str, dict[str, dict[str, float | None]]]]
 """By test, by "size" and "depth", by bin: n, correct, value."""
@@ -141,6 +157,7 @@ class Result:
             entries = [(str(image_id), str(key)) for image_id, key in data["entries"]]
             parts: dict[str, Any] = {"rates": {}, "breakdown": {}} | data | {"scores": scores, "entries": entries}
             result = cls(**{f.name: parts[f.name] for f in fields(cls)})
+            result._check_kinds()
             result.check()
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DCIError(
@@ -173,6 +190,17 @@ class Result:
             for bins in kinds.values():
                 if sum(found["n"] or 0 for found in bins.values()) != self.scores[key].n:
                     raise ValueError(f"`breakdown` of {key} is not of its entries")
+
+    def _check_kinds(self) -> None:
+        """Make sure that what is read later, and was written by whoever has edited the file, is what it should be."""
+        for part, kinds in KINDS.items():
+            found = getattr(self, part)
+            if not isinstance(found, dict):
+                raise ValueError(f"`{part}` is no object")
+            wanted = kinds | {name: (str, NoneType) for name in OPTIONAL.get(part, ()) if name in found}
+            for name, kind in wanted.items():
+                if not isinstance(found[name], kind):
+                    raise ValueError(f"`{part}.{name}` is {found[name]!r:.40}")
 
     def report(self) -> str:
         """The table, with what was scored on what above it, and what a reader must know below."""
@@ -210,7 +238,16 @@ class Result:
 
 def _read_score(data: dict[str, Any]) -> Score:
     ci95 = data["ci95"]
-    return Score(**data | {"ci95": tuple(ci95) if ci95 is not None else None})
+    score = Score(**data | {"ci95": tuple(ci95) if ci95 is not None else None})
+    if ci95 is not None and len(ci95) != 2:
+        raise ValueError(f"`ci95` has {len(ci95)} ends")
+    for fraction in (score.value, score.chance, score.truncated, *(ci95 or ())):
+        # NaN is in no interval; sums of rates may be off by their last digit.
+        if fraction is not None and not -1e-9 <= fraction <= 1 + 1e-9:
+            raise ValueError(f"a score has {fraction!r:.40}, which is no fraction")
+    if not all(isinstance(left[name], str) for left in score.left_out for name in ("image_id", "reason")):
+        raise ValueError("`left_out` does not name photos and reasons in words")
+    return score
 
 
 def percent(value: float | None) -> str:

@@ -232,6 +232,13 @@ def test_what_cannot_be_attached(made, tmp_path):
     for other in (load(made, split="test").remove_columns("file_name"), datasets.Dataset.from_dict({"a": [1]})):
         with pytest.raises(dci.DCIError, match="no column `file_name`"):
             dci.attach_photos(other, place(made, "archive"))
+    outside = datasets.Dataset.from_dict({"file_name": ["../text.tar"]})
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(dci.DCIError, match=r"1 of 1 photos are missing: \.\./text\.tar"):
+        dci.attach_photos(outside, tmp_path / "photos")
+    for odd in (None, 7):
+        with pytest.raises(dci.DCIError, match=rf"field `file_name`: expected a photo's name.*, got {odd}"):
+            dci.attach_photos(datasets.Dataset.from_dict({"file_name": [odd]}), place(made, "archive"))
     with pytest.raises(dci.DCIError, match="on_error: expected"):
         dci.attach_photos(load(made), place(made, "archive"), on_error="ignore")
 

@@ -166,6 +166,23 @@ def test_files_that_are_no_result(result, tmp_path):
         "another figure": spoilt(data, "scores", "all_scm", "value", value=0.9),
         "NaN": spoilt(data, "scores", "all_scm", "value", value=math.nan),
         "text for a figure": spoilt(data, "scores", "all_scm", "value", value="0.6"),
+        "an end that is none": spoilt(data, "scores", "all_scm", "ci95", value=[0.1, math.nan]),
+        "one end": spoilt(data, "scores", "all_scm", "ci95", value=[0.1]),
+        "an end in percent": spoilt(data, "scores", "all_scm", "ci95", value=[25, 10**400]),
+        "text for a share": spoilt(data, "scores", "all_scm", "truncated", value="<b>"),
+        "left out without a reason": spoilt(data, "scores", "all_scm", "left_out", value=[{"image_id": "3"}]),
+        "left out for a number": spoilt(data, "scores", "all_scm", "left_out", 0, value={"image_id": "3", "reason": 1}),
+        "left out as text": spoilt(data, "scores", "all_scm", "left_out", value="all"),
+        "no model": spoilt(data, "model", value={}),
+        "a model without a name": spoilt(data, "model", "id", value=None),
+        "an adapter that is true": spoilt(data, "model", "adapter", value=True),
+        "a number for a commit": spoilt(data, "model", "revision", value=7),
+        "dataset as list": spoilt(data, "dataset", value=["dci"]),
+        "no fingerprint": spoilt(data, "dataset", "fingerprint", value=None),
+        "settings as text": spoilt(data, "settings", value="paper"),
+        "no time": spoilt(data, "timing", value={}),
+        "environment as list": spoilt(data, "environment", value=[]),
+        "a number for a version": spoilt(data, "environment", "dci_metrics", value=1),
     }
     for name, content in bad.items():
         path = tmp_path / f"{name}.json"

@@ -21,6 +21,8 @@ PHOTOS_OPTION = "--with-photos-under-sa-1b-licence"
 TEMPLATES = Path(__file__).parent / "templates"
 CARD = TEMPLATES / "dataset_card.md"
 MARKER = "<!-- this copy -->"
+PLACEHOLDER = "you/dci"
+"""What the card calls its repo."""
 MESSAGE = "Upload Densely Captioned Images"
 OF_THIS_COPY = ("configs", "dataset_info", "size_categories", "license_details")
 """What the README's YAML says about the files beside it; the rest is the card's."""
@@ -49,19 +51,21 @@ def push(dataset: str, destination: Destination, photos: bool = False, progress:
     source = _find(dataset)
 
     def write(folder: Path) -> None:
-        write_folder(folder, source, photos, destination.gated, progress)
+        write_folder(folder, source, photos, destination, progress)
 
     return publish(write, destination, MESSAGE, progress, replaces=["data/*.parquet"])
 
 
-def write_folder(folder: Path, source: Path | dci.Release, photos: bool, gated: bool, progress: bool = True) -> None:
+def write_folder(
+    folder: Path, source: Path | dci.Release, photos: bool, destination: Destination, progress: bool = True
+) -> None:
     """Write what is uploaded into a new folder.
 
     Args:
         folder: The folder, empty.
         source: A folder of `dci build`, or a release.
         photos: Whether the photos go with it.
-        gated: Whether the card has the conditions that readers must agree to.
+        destination: Where it goes; if it is gated, the card has the conditions that readers must agree to.
         progress: Whether to show it.
 
     Raises:
@@ -77,7 +81,7 @@ def write_folder(folder: Path, source: Path | dci.Release, photos: bool, gated: 
         raise dci.DCIError(f"{data}: has no photos; build it with them, or push it without {PHOTOS_OPTION}")
     if contents.num_bytes:
         _count_bytes(built, contents)
-    (folder / "README.md").write_text(_card(built, contents, gated), encoding="utf-8")
+    (folder / "README.md").write_text(_card(built, contents, destination), encoding="utf-8")
     if benchmark_files.CONFIG in columns:
         benchmark_files.write(folder, source)
     croissant.write(folder)
@@ -123,14 +127,14 @@ def _count_bytes(built: DatasetCard, contents: Contents) -> None:
     built.data["license_details"] = card.license_details(photos=False)
 
 
-def _card(built: DatasetCard, contents: Contents, gated: bool) -> str:
+def _card(built: DatasetCard, contents: Contents, destination: Destination) -> str:
     """The dataset card, about the files beside it."""
     made = DatasetCard(CARD.read_text(encoding="utf-8"))
     data: dict[str, Any] = made.data.to_dict() | {key: built.data[key] for key in OF_THIS_COPY if key in built.data}
-    if not gated:
+    if not destination.gated:
         data = {key: value for key, value in data.items() if not key.startswith("extra_gated_")}
     made.data = DatasetCardData(**data)
-    made.text = made.text.replace(MARKER, _this_copy(built, contents))
+    made.text = made.text.replace(PLACEHOLDER, destination.repo).replace(MARKER, _this_copy(built, contents))
     return str(made)
 
 

@@ -46,12 +46,14 @@ def merge(text: str | None, new: Sequence[EvalResultEntry], name: str = FILE) ->
 def _read(text: str, name: str) -> list[dict[str, Any]]:
     try:
         data = yaml.safe_load(text)
+        if data is None:  # nothing but comments
+            return []
         if not isinstance(data, list):
             raise TypeError(f"it is no list but {type(data).__name__}")
         parse_eval_result_entries(data)
         for item in data:
             _key(item)
-    except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         why = " ".join(str(error).split())
         raise DCIError(
             f"{name}: cannot be read as a list of evaluation results ({why}); mend it in the repo first, since "
@@ -66,9 +68,11 @@ def _kept(text: str, wanted: Sequence[bool]) -> str:
     starts = [i for i, line in enumerate(lines) if line.startswith(("- ", "-\n"))]
     if len(starts) != len(wanted):
         return ""
+    if not starts:
+        return "".join(lines)
     ends = [*starts[1:], len(lines)]
     blocks = ["".join(lines[start:end]) for start, end in zip(starts, ends, strict=True)]
-    return "".join([*lines[: starts[0]], *itertools.compress(blocks, wanted)]) if starts else ""
+    return "".join([*lines[: starts[0]], *itertools.compress(blocks, wanted)])
 
 
 def _key(item: dict[str, Any]) -> tuple[str, str]:

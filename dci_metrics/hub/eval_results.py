@@ -34,7 +34,7 @@ PAPER_REASON = re.compile(
 )
 """Why the paper's rules leave a photo out of a test; with any other reason it was passed over with --on-error skip."""
 
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _of_model(result: Result, repo: str) -> str | None:
     scored = scored_model(result)
     if result.model.get("adapter") and repo == result.model["id"]:
         return f"is of the adapter {scored} over {repo}, not of {repo} itself; name the adapter's repo"
-    if is_local(scored) or scored.removeprefix("open_clip:hf-hub:") == repo:
+    if is_folder(result) or scored.removeprefix("open_clip:hf-hub:") == repo:
         return None
     if result.model.get("adapter"):
         return f"is of the adapter {scored} over {result.model['id']}, not of {repo}; name the adapter's repo"
@@ -152,6 +152,11 @@ def weights_of(result: Result) -> str | None:
     """Commit on the Hub, or hash, of what the score belongs to."""
     found = result.model.get("adapter_revision" if result.model.get("adapter") else "revision")
     return None if found is None else str(found)
+
+
+def is_folder(result: Result) -> bool:
+    """Whether a folder was scored, here or elsewhere: its weights are known by a hash, those on the Hub by a commit."""
+    return is_local(scored_model(result)) or (weights_of(result) or "").startswith("sha256:")
 
 
 def is_local(name: str) -> bool:
@@ -207,11 +212,12 @@ def notes(result: Result, score: Score) -> str:
 
 def read_notes(text: str | None) -> Notes:
     """The other way round, of whatever notes there are."""
-    found = text or ""
+    found = str(text or "")  # whoever wrote them may have written a number
     interval = re.search(r"95 % interval (\d+(?:\.\d+)?) to (\d+(?:\.\d+)?)(?:;|$)", found)
     dtype, family = (re.search(rf"(?:^|; ){word} ([^;]+)", found) for word in ("dtype", "family"))
+    ends = (float(interval[1]), float(interval[2])) if interval else None
     return Notes(
-        (float(interval[1]), float(interval[2])) if interval else None,
+        ends if ends and ends[0] <= ends[1] <= 100 else None,
         dtype[1] if dtype else None,
         family[1] if family else None,
     )

@@ -1,5 +1,6 @@
 """`dci leaderboard`: what models score, from the Hub or from result files, as a table. Figures are in percent."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNot
 
 from dci import DCIError
 from dci_metrics.comparison import refuse_others
-from dci_metrics.hub.eval_results import HUB_ID, Notes, in_percent, is_local, read_notes, scored_model
+from dci_metrics.hub.eval_results import HUB_ID, Notes, in_percent, is_folder, is_local, read_notes, scored_model
 from dci_metrics.hub.refusals import in_one_line
 from dci_metrics.hub.session import patient
 from dci_metrics.results import Result, format_table
@@ -107,7 +108,7 @@ def _row(result: Result) -> Row:
         if score.value is not None
     }
     repo = scored_model(result).removeprefix("open_clip:hf-hub:")
-    on_hub = HUB_ID.fullmatch(repo) is not None and not is_local(repo)
+    on_hub = HUB_ID.fullmatch(repo) is not None and not is_folder(result)
     name = " + ".join(_short(str(part)) for part in (result.model["id"], result.model.get("adapter")) if part)
     return Row(name, repo if on_hub else None, result.model.get("family"), result.settings.get("dtype"), scores)
 
@@ -162,6 +163,10 @@ def _entries(api: HfApi, model: str, dataset: str) -> list[EvalResultEntry]:
             info = api.model_info(model, expand=["evalResults"])
         except RepositoryNotFoundError:
             return []  # gone, or private, since the list was made
+        except json.JSONDecodeError:
+            raise
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return []  # the client stumbles over an entry that is none; what the list says of the model stays
     return [entry for entry in info.eval_results or [] if entry.dataset_id == dataset]
 
 
@@ -170,8 +175,17 @@ def _hub_row(model: str, found: Iterable[EvalResultEntry], listed: Sequence[Data
     texts = {_task_of(entry): (entry.value, entry.notes) for entry in reversed(listed)}
     texts |= {entry.task_id: (entry.value, entry.notes) for entry in found}
     notes = {key: read_notes(text) for key, (_, text) in texts.items()}
-    scores = {key: Figure(float(value), notes[key].ci95) for key, (value, _) in texts.items() if key in TASKS}
+    scores = {
+        key: Figure(float(value), notes[key].ci95)
+        for key, (value, _) in texts.items()
+        if key in TASKS and _is_percentage(value)
+    }
     return Row(model, model, _first(notes, "family"), _first(notes, "dtype"), scores, first.pull_request)
+
+
+def _is_percentage(value: object) -> bool:
+    """Whether a value is a figure of these tests: anybody may write anything into a model's file of results."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 100
 
 
 def _task_of(entry: DatasetLeaderboardEntry) -> str:
@@ -206,7 +220,7 @@ def table(board: Board, test: str | None = None, sort: str | None = None) -> str
     chances = [f"{TASKS[key].title} {board.chance[key]:.2f}" for key in shown if key in board.chance]
     models = "1 model" if len(ranked) == 1 else f"{len(ranked)} models"
     head = f"{board.source}: {models} by {TASKS[by].title}, in percent"
-    return "\n".join([head, "", *lines, "", f"Chance: {', '.join(chances)}."])
+    return "\n".join([head, "", *lines, *(["", f"Chance: {', '.join(chances)}."] if chances else [])])
 
 
 def _all_tests(rows: Sequence[Row], tests: Sequence[str]) -> str:

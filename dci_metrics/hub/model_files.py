@@ -103,8 +103,12 @@ def refuse_paths(out: Path, folder: Path) -> None:
         DCIError: If one does.
     """
     # A folder of the root, such as /data, is no secret and may be a word of any text; but somebody's home is.
-    private = [str(path) for path in (Path.cwd(), folder.resolve().parent) if len(path.parts) > 2]
-    names = "|".join(map(re.escape, sorted([*private, str(Path.home())], key=len, reverse=True)))
+    private = [path for path in (Path.cwd(), folder.resolve().parent) if len(path.parts) > 2]
+    # In a container it may be the root itself, which is in every text.
+    private += [Path.home()] if Path.home() != Path("/") else []
+    if not private:
+        return
+    names = "|".join(map(re.escape, sorted(map(str, private), key=len, reverse=True)))
     pattern = re.compile(rf"(?<![\w.\-/])(?:{names})(?![\w.\-])")
     for path in sorted(out.rglob("*")):
         text = _text(path)

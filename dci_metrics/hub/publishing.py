@@ -28,6 +28,7 @@ from dci_metrics.hub.session import patient, trying
 
 __all__ = ["Destination", "RepoType", "link", "publish"]
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
 NOTHING_NEW = "(nothing to change: all of it is there)"
 
 
@@ -60,6 +61,11 @@ class Destination:
             raise DCIError(f"{self.repo}: is no name of a repo ({error})") from error
         if "/" not in self.repo:
             raise DCIError(f"{self.repo}: expected OWNER/NAME, with the user or organisation it belongs to")
+        if self.gated and self.create_pr:
+            raise DCIError(
+                f"{self.repo}: a pull request does not change the repo's settings, so it cannot gate it; leave out "
+                "--gated or --create-pr"
+            )
 
 
 def publish(
@@ -115,12 +121,21 @@ def _appearing(out: Path) -> Iterator[Path]:
         raise DCIError(f"{out}: is there already; name a folder that is new or empty")
     unfinished = out.parent / f".{out.name}-{uuid.uuid4().hex[:8]}"
     with _said_when_full(out):
-        unfinished.mkdir(parents=True)
+        _make(unfinished, out)
         try:
             yield unfinished
             unfinished.rename(out)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _make(unfinished: Path, out: Path) -> None:
+    try:
+        unfinished.mkdir(parents=True)
+    except OSError as error:
+        if error.errno in FULL:
+            raise
+        raise DCIError(f"{out}: cannot be made ({error.strerror}); name another folder with --dry-run") from error
 
 
 @contextmanager
@@ -134,7 +149,7 @@ def _said_when_full(where: object) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in FULL:
             raise
         raise DCIError(full_disk(error.filename or where)) from error
 
@@ -175,7 +190,7 @@ def _upload(folder: Path, destination: Destination, message: str, replaces: Sequ
     api, repo, kind = HfApi(), destination.repo, destination.kind
     if new:
         _create(api, destination)
-    if destination.gated and not destination.create_pr:
+    if destination.gated:
         api.update_repo_settings(repo, repo_type=kind, gated="auto")
     number = unfinished_pull_request(api, folder, message, repo, kind) if destination.create_pr else None
     revision = None if number is None else f"refs/pr/{number}"

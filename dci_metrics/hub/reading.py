@@ -76,10 +76,18 @@ class ReleaseRows:
             except dci.DCIError as error:
                 if self.on_error == "raise":
                     raise
-                skipped.append(dci.Skipped(name.removesuffix(".json").removesuffix("-data"), str(error)))
+                skipped.append(dci.Skipped(dci.image_id_of(name), self._reason(error)))
             else:
                 counts += Counts(1, len(annotation.masks), 1 + len(annotation.subcrops()), annotation.ignored)
         return Piece(rows, counts, skipped)
+
+    def _reason(self, error: dci.DCIError) -> str:
+        """Without the folders of this machine: it stands in the README, which goes to the Hub."""
+        reason = str(error)
+        for place in (self.release.root, self.release.photos):
+            if place is not None:
+                reason = reason.replace(f"{place.parent}/", "")
+        return reason
 
     def _row(self, annotation: dci.Annotation) -> pa.RecordBatch:
         photo = self.release.photo(annotation.file_name) if self.photos else None

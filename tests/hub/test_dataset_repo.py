@@ -168,6 +168,8 @@ def test_card_is_about_this_copy(folder, tmp_path, short_card):
 def test_the_real_card_has_all_it_needs(folder, tmp_path):
     text = (dry(folder / "with", tmp_path / "out", gated=True) / "README.md").read_text()
     assert text.count("## This copy") == 1
+    assert "you/dci" not in text
+    assert text.count('load_dataset("owner/dci", "sdci", split="test")') == 2
     assert "<!--" not in text
     card = DatasetCard.load(tmp_path / "out" / "README.md")
     assert card.data["extra_gated_prompt"]

@@ -103,7 +103,8 @@ def test_dry_run_writes_every_test_and_contacts_nobody(tmp_path, monkeypatch, ca
         notes = read_notes(entry.notes)
         assert notes.ci95 == pytest.approx((low, high), abs=0.005)
         assert (notes.dtype, notes.family) == ("float32", "clip")
-    assert read_notes(None) == read_notes("no-tools") == eval_results.Notes(None, None, None)
+    for strange in (None, "no-tools", 3, ["dtype"], "95 % interval 90.00 to 10.00", "95 % interval 1 to 999"):
+        assert read_notes(strange) == eval_results.Notes(None, None, None)
 
 
 def changed(**scores):
@@ -179,12 +180,14 @@ def test_what_is_one(tmp_path, monkeypatch):
         real_result(model={"id": "openai/clip", "adapter": REPO, "adapter_revision": "4" * 40}),
         real_result(model={"id": "openai/clip", **LORA}),
         real_result(model={"id": "openai/clip", "adapter": "owner/lora"}),  # a folder here
+        real_result(model={"id": "openai/clip", **LORA, "adapter": "clip-dci"}),  # a folder elsewhere
+        real_result(model={"id": "openai/clip", **LORA, "adapter": "runs/lora"}),
         real_result(settings={"image_backend": None, "dtype": "bfloat16"}),
         real_result(environment={"dci_metrics": "0.2.0"}),
     ]
     assert [refusal(result, REPO) for result in good] == [None] * len(good)
     assert "OWNER/NAME" in refusal(real_result(), "clip")
-    noted = eval_results.entries(good[7], DATASET, SHA, "2026-01-01")[0].notes
+    noted = eval_results.entries(good[-2], DATASET, SHA, "2026-01-01")[0].notes
     assert "dtype bfloat16" in noted
 
 
@@ -227,15 +230,24 @@ def test_others_entries_keep_their_very_text():
         "[{dataset: {id: a/b, task_id: c}, value: 1}, {dataset: {id: owner/dci, task_id: all_scm}, value: 2}]",
         "- &a\n  dataset: {id: owner/dci, task_id: all_neg}\n  value: 1\n- <<: *a\n  dataset: {id: a/b, task_id: c}\n",
         " - dataset: {id: a/b, task_id: c}\n   value: 1\n - dataset: {id: owner/dci, task_id: all_neg}\n   value: 1",
+        "[]",
+        "null",
         "- dataset: {id: a, task_id: c}\n  value: 1\n  notes: |\n   - n\n-\n  dataset: {id: e, task_id: c}\n  value: 2",
     ],
 )
 def test_files_written_in_other_ways_keep_their_data(text):
-    expected = [item for item in yaml.safe_load(text) if item["dataset"]["id"] != DATASET]
+    expected = [item for item in yaml.safe_load(text) or [] if item["dataset"]["id"] != DATASET]
     assert yaml.safe_load(merge(text, new_entries())) == expected + eval_result_entries_to_yaml(new_entries())
 
 
-@pytest.mark.parametrize("text", ["- dataset: [", "value: 1", "- value: 1", "- 3", "- dataset: {id: a/b}\n  value: 1"])
+def test_a_file_of_comments_keeps_them():
+    text = "# Nobody has scored this model.\n"
+    assert merge(text, new_entries()) == text + eval_results.to_yaml(new_entries())
+
+
+@pytest.mark.parametrize(
+    "text", ["- dataset: [", "- " + "[" * 5000, "value: 1", "- value: 1", "- 3", "- dataset: {id: a/b}\n  value: 1"]
+)
 def test_a_broken_file_is_left_alone(text):
     with pytest.raises(dci.DCIError, match=r"here\.yaml: cannot be read as a list of evaluation results .* mend it"):
         merge(text, new_entries(), "here.yaml")

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import datasets
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from release_maker import close_archives
 from small_release import PHOTOS, SPLITS, write_small_release
 
 import dci
@@ -149,6 +151,20 @@ def test_skip_leaves_out_counts_and_lists(release, out):
     assert [files["split"] for files in metadata(out)["configs"][0]["data_files"]] == ["train", "test"]
     loaded = datasets.load_dataset(str(out), "sdci", cache_dir=str(out.parent / "cache"))
     assert {split: rows["image_id"][:] for split, rows in loaded.items()} == {"train": ["4"], "test": ["92"]}
+
+
+def test_the_list_of_those_left_out_does_not_tell_where_the_release_lies(tmp_path, out):
+    closed = close_archives(write_small_release(tmp_path / "somebody" / "secret release"))
+    release = dci.Release(closed, cache_dir=tmp_path / "somebody" / "cache")
+    assert release.has_photo("sa_5.jpg")  # indexed while it is whole
+    with tarfile.open(release.photos) as tar:
+        within = tar.getmember("sa_5.jpg").offset_data + 10
+    os.truncate(release.photos, within)
+    build(release, out, on_error="skip", progress=False)
+    readme = (out / "README.md").read_text(encoding="utf-8")
+    assert f"{dci.PHOTO_ARCHIVE}: ends inside of sa_5.jpg" in readme
+    for word in ("somebody", "secret"):
+        assert word not in readme
 
 
 def test_missing_photos_are_counted_over_all_splits_before_any_work(release, out):

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from browser import Browser
 from hub_double import here, hub  # noqa: F401
+from hub_store import Blob
 from huggingface_hub import RepoCard
 from real_result import real_result, save
 
@@ -117,6 +118,60 @@ def test_the_hubs_leaderboard_has_all_tests(here, monkeypatch, capsys):  # noqa:
     assert next(iter(cells(out))) == first
 
 
+STRANGE = {
+    "all_scm": "<b>40</b>",
+    "all_neg": None,
+    "pick5_scm": 1e9,
+    "pick5_neg": True,
+    "base_scm": -1,
+    "base_neg": 50.5,
+}
+"""What anybody may write into a model's file of results; one of them is a figure."""
+
+
+def write_strange_values(store):
+    entries = [
+        {"dataset": {"id": DATASET, "task_id": key}, "value": value, "notes": 7} for key, value in STRANGE.items()
+    ]
+    file = Blob(yaml.safe_dump(entries).encode(), lfs=False)
+    store.repos["model", "else/waiting"].commit("main", "strange", "", "else", {eval_results.FILE: file})
+    listed = next(entry for entry in store.leaderboards[DATASET] if entry["modelId"] == "else/waiting")
+    listed["value"] = "much"
+
+
+def test_what_is_no_figure_is_passed_over(here, monkeypatch, capsys, tmp_path):  # noqa: F811
+    fill(here.store)
+    write_strange_values(here.store)
+    code, out, err = run(monkeypatch, capsys, "--dataset", DATASET)
+    assert (code, err) == (0, "")
+    assert cells(out)["else/waiting (pull request 4)"] == ["–", *"–" * 5, "50.50", "–"]
+    assert run(monkeypatch, capsys, "--dataset", DATASET, "--html", tmp_path / "board.html")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "entry", [{"dataset": {"id": DATASET}}, {"value": 1}, "text", {"source": {"name": "no address"}}]
+)
+def test_a_model_whose_entries_cannot_be_read_keeps_its_listed_figure(entry, here, monkeypatch, capsys):  # noqa: F811
+    fill(here.store)
+    whole = {"dataset": {"id": DATASET, "task_id": "all_neg"}, "value": 1}
+    entries = [whole, entry if "source" not in entry else whole | entry]
+    file = Blob(yaml.safe_dump(entries).encode(), lfs=False)
+    here.store.repos["model", "else/waiting"].commit("main", "strange", "", "else", {eval_results.FILE: file})
+    code, out, err = run(monkeypatch, capsys, "--dataset", DATASET)
+    assert (code, err) == (0, "")
+    assert cells(out)["else/waiting (pull request 4)"] == ["other", "77.50", *"–" * 6]
+
+
+def test_a_folder_is_no_repo(tmp_path):
+    save(
+        tmp_path,
+        "a.json",
+        model={"id": "openai/clip", "adapter": "runs/lora", "adapter_revision": "sha256:" + "7" * 64},
+    )
+    save(tmp_path, "b.json", name="owner/clip", seed=1)
+    assert [row.repo for row in leaderboard.from_results([tmp_path]).rows] == [None, "owner/clip"]
+
+
 def test_one_test_has_intervals(here, monkeypatch, capsys):  # noqa: F811
     fill(here.store)
     out = run(monkeypatch, capsys, "--dataset", DATASET, "--test", "all_neg")[1]
@@ -218,6 +273,13 @@ def test_the_page_fits_and_needs_nothing(browser, page, width, dark):
     assert browser.evaluate("document.querySelectorAll('img, script, [onerror]').length") == 2
 
 
+def test_a_family_of_a_long_name_fits(browser, tmp_path):
+    row = leaderboard.Row("a", None, "f" * 80, None, {"all_scm": leaderboard.Figure(50.0)})
+    (tmp_path / "page.html").write_text(leaderboard_html.of_board(leaderboard.Board("x", [row])))
+    browser.open(tmp_path / "page.html", width=390)
+    assert browser.evaluate("document.documentElement.scrollWidth") == 390
+
+
 def test_the_page_has_every_figure_and_its_interval(browser, page, runs):
     browser.open(page)
     rows = {row[0][0]: row for row in browser.evaluate(TABLE)}
@@ -241,6 +303,8 @@ def test_the_page_has_every_figure_and_its_interval(browser, page, runs):
         if name not in (EVIL, "/home/someone/models/secret-clip")
     }
     assert "/home" not in page.read_text()
+    # A Space is shown in a frame, where the Hub's pages do not open.
+    assert browser.evaluate("document.querySelector('base').target") == "_blank"
 
 
 def test_the_table_sorts_by_mouse_and_by_keyboard(browser, page, runs):
@@ -371,6 +435,16 @@ def test_the_page_of_a_dataset_reads_the_hub(browser, here, tmp_path, monkeypatc
     assert asked == [f"/api/datasets/{DATASET}/leaderboard?base_model=false"]
 
 
+def test_the_page_passes_over_what_is_no_figure(browser, here, tmp_path):  # noqa: F811
+    fill(here.store)
+    write_strange_values(here.store)
+    (tmp_path / "index.html").write_text(leaderboard_html.of_dataset(DATASET))
+    browser.open(tmp_path / "index.html")
+    wait_for(browser, "document.querySelectorAll('tbody tr').length === 4")
+    row = next(row for row in browser.evaluate(TABLE) if row[0][0] == "else/waiting")
+    assert [cell[0] for cell in row[1:]] == ["–", *"–" * 5, "50.50", "–"]
+
+
 @pytest.mark.parametrize(("status", "words"), [(404, "has no leaderboard yet"), (503, "the Hub answers 503")])
 def test_the_page_says_what_is_wrong(browser, here, tmp_path, status, words):  # noqa: F811
     here.store.add_repo(DATASET, "dataset", {})
@@ -396,7 +470,8 @@ def test_the_space_is_pushed(here, monkeypatch, capsys):  # noqa: F811
     assert out.startswith(f"{here.url}/spaces/owner/board")
     repo = here.store.repos["space", "owner/board"]
     assert (repo.sdk, sorted(repo.files())) == ("static", ["README.md", "index.html"])
-    command.refused(command.run(monkeypatch, capsys, *push[:-1], "dci"), "OWNER/NAME")
+    for name in ("dci", "../..", "owner/-dci", "öwner/dci"):
+        command.refused(command.run(monkeypatch, capsys, *push[:-1], name), "OWNER/NAME")
 
 
 def test_tests_that_only_stand_beside_the_papers(tmp_path):
@@ -405,5 +480,6 @@ def test_tests_that_only_stand_beside_the_papers(tmp_path):
     )
     assert board.tests == ["photo_scm_i2t"]
     assert "Photo SCM" in leaderboard.table(board)
+    assert "Chance" not in leaderboard.table(board)
     assert set(leaderboard.nominal_chance()) == {key for key in TASKS if not key.startswith("photo")}
     assert leaderboard.nominal_chance()["all_scm"] == 12.5

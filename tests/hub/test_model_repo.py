@@ -19,7 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from transformers import AutoModel, AutoProcessor
 
 import dci_metrics
-from dci_metrics.hub import model_repo
+from dci_metrics.hub import model_files, model_repo
 from dci_metrics.results import Result
 from dci_metrics.training import train
 
@@ -276,6 +276,14 @@ def test_what_is_refused(runs, copied, home, tmp_path, monkeypatch, capsys):
     refused(copied, "train_config.yaml or README.md cannot be read")
     (copied / "checkpoints").mkdir()
     refused(copied, "holds a run that is not finished; go on with `dci train --resume`")
+
+
+def test_a_home_that_is_the_root(tmp_path, monkeypatch):
+    """As in containers whose user has no home: a slash alone is no folder of anybody's."""
+    (tmp_path / "README.md").write_text("Right: 3 / 4.\n")
+    monkeypatch.setenv("HOME", "/")
+    monkeypatch.chdir("/")
+    model_files.refuse_paths(tmp_path, Path("/run"))
 
 
 def test_a_licence_is_not_guessed_and_ones_own_words_stay(copied, tmp_path):

@@ -77,6 +77,8 @@ def test_gated(here):
     assert here.store.repos["dataset", "owner/dci"].gated == "auto"
     settings = next(i for i, call in enumerate(here.calls) if call.endpoint == "settings")
     assert settings < next(i for i, call in enumerate(here.calls) if call.endpoint == "preupload")
+    with pytest.raises(dci.DCIError, match="leave out --gated or --create-pr"):
+        Destination("owner/dci", "dataset", gated=True, create_pr=True)
 
 
 # -- pull requests
@@ -247,6 +249,12 @@ def test_dry_run_refuses_a_folder_with_something_in_it(tmp_path):
     (tmp_path / "mine").unlink()
     publish(write, destination, "Upload")
     assert (tmp_path / "README.md").exists()
+
+
+def test_dry_run_where_no_folder_can_be(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(dci.DCIError, match=r"file/out: cannot be made \(Not a directory\); name another folder"):
+        publish(write, Destination("owner/dci", "dataset", dry_run=tmp_path / "file" / "out"), "Upload")
 
 
 def test_links_over_file_systems_are_copied(tmp_path, monkeypatch):

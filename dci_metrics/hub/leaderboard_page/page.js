@@ -27,7 +27,8 @@
     const found = String(text || "");
     const interval = /95 % interval (\d+(?:\.\d+)?) to (\d+(?:\.\d+)?)(?:;|$)/.exec(found);
     const word = (name) => (new RegExp(`(?:^|; )${name} ([^;]+)`).exec(found) || [])[1] || null;
-    return { ci95: interval ? [Number(interval[1]), Number(interval[2])] : null, family: word("family"), dtype: word("dtype") };
+    const ends = interval ? [Number(interval[1]), Number(interval[2])] : null;
+    return { ci95: ends && ends[0] <= ends[1] && ends[1] <= 100 ? ends : null, family: word("family"), dtype: word("dtype") };
   }
 
   async function rowOf(model, listed) {
@@ -43,8 +44,9 @@
     }
     const row = { model, repo: model, family: null, dtype: null, scores: {}, pull_request: listed[0].pullRequest ?? null };
     for (const [test, entry] of found) {
-      const said = notes(entry.notes), value = Number(entry.value);
-      if (!Number.isFinite(value)) continue;
+      const said = notes(entry.notes), value = entry.value;
+      // Anybody may write anything into a model's file of results.
+      if (!Number.isFinite(value) || value < 0 || value > 100) continue;
       row.family = said.family || row.family;
       row.dtype = said.dtype || row.dtype;
       row.scores[test] = { value, ci95: said.ci95 };
