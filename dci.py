@@ -1008,15 +1008,9 @@ class Release:
             if self._photo_index is None:
                 return (self.photos / file_name).read_bytes()
             offset, size = self._photo_index[posixpath.basename(file_name)]
-            # Opened anew each time: processes and threads that shared a file would share its position.
-            with self.photos.open("rb") as file:
-                file.seek(offset)
-                content = file.read(size)
+            return _read_in_tar(self.photos, offset, size, file_name)
         except OSError as error:
             raise DCIError(f"{self.photos}: {file_name}: cannot be read ({error})") from error
-        if len(content) != size:
-            raise DCIError(f"{self.photos}: ends inside of {file_name}; download the archive again")
-        return content
 
     @property
     def _photo_place(self) -> str:
@@ -1220,6 +1214,17 @@ def _move(folder: Path, target: Path) -> None:
             raise
 
 
+def _read_in_tar(archive: Path, offset: int, size: int, name: str) -> bytes:
+    """A photo's bytes from the closed archive."""
+    # Opened anew each time: processes and threads that shared a file would share its position.
+    with archive.open("rb") as file:
+        file.seek(offset)
+        content = file.read(size)
+    if len(content) != size:
+        raise DCIError(f"{archive}: ends inside of {name}; download the archive again")
+    return content
+
+
 def _index_photos(archive: Path, cache_dir: Path) -> dict[str, list[int]]:
     """Offset and size of every photo in an uncompressed tar; read once, then kept in the cache."""
     path = cache_dir / f"photos-{_stat_key(archive)}.json"
@@ -1282,13 +1287,7 @@ class PhotosInTar(fsspec.AbstractFileSystem):
         return {"name": path, "size": self._place(path)[2], "type": "file"}
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> io.BytesIO:
-        archive, offset, size = self._place(path)
-        with archive.open("rb") as file:
-            file.seek(offset)
-            content = file.read(size)
-        if len(content) != size:
-            raise DCIError(f"{archive}: ends inside of {posixpath.basename(path)}; download the archive again")
-        return io.BytesIO(content)
+        return io.BytesIO(_read_in_tar(*self._place(path), posixpath.basename(path)))
 
     @staticmethod
     def _place(path: str) -> tuple[Path, int, int]:
@@ -1338,17 +1337,23 @@ class Photos:
         """Whether a photo is there."""
         return self.address(file_name) is not None
 
-    def check(self, file_names: Iterable[str]) -> None:
-        """Make sure that photos are there.
+    def missing(self, file_names: Iterable[str], on_error: str = "raise") -> list[str]:
+        """Those photos that are not there.
 
         Raises:
-            DCIError: If some are not, with the count and the first names.
+            DCIError: If there are some, with the count and the first names, unless `on_error` is "skip".
         """
         names = list(file_names)
         missing = [name for name in names if not self.has(name)]
-        if missing:
+        if missing and on_error == "raise":
             count = f"{len(missing)} of {len(names)} photos are missing"
             raise DCIError(f"{self.place}: {count}: {_first(missing)}. {_GET_PHOTOS}")
+        return missing
+
+    def cell(self, file_name: str) -> Row | None:
+        """What an `Image` column holds, or None if the photo is not there."""
+        address = self.address(file_name)
+        return None if address is None else {"bytes": None, "path": address}
 
     def join(self, file_name: str) -> Row:
         """The `image` of a row.
@@ -1356,10 +1361,10 @@ class Photos:
         Raises:
             DCIError: If the photo is not there.
         """
-        address = self.address(file_name)
-        if address is None:
+        cell = self.cell(file_name)
+        if cell is None:
             raise DCIError(f"{file_name}: no such photo in {self.place}. {_GET_PHOTOS}")
-        return {"image": {"bytes": None, "path": address}}
+        return {"image": cell}
 
 
 def attach_photos(
@@ -1403,9 +1408,7 @@ def attach_photos(
     tables = {name: split for name, split in splits.items() if isinstance(split, datasets.Dataset)}
     # All splits before any, so that the message counts all that is missing.
     names = [name for split in tables.values() for name in split.with_format(None)["file_name"]]
-    if on_error == "raise":
-        found.check(names)
-    missing = [name for name in names if not found.has(name)]
+    missing = found.missing(names, on_error)
     if missing:
         logger.warning(f"left out, without photo: {len(missing)} of {len(names)}: {_first(missing)}")
     joined = {

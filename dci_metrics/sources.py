@@ -178,17 +178,14 @@ def takes_photos(dataset: Any) -> bool:
 def _with_photos(source: Source, joined: Photos, on_error: str) -> Source:
     """The same rows with other photos, each read when its row is."""
 
-    def cell(file_name: str) -> Any:
-        return joined.join(file_name)["image"] if joined.has(file_name) else None
-
     def rows(photos: bool, masks: bool, share: Share) -> Numbered:
         found = source.open_rows(False, masks, share)
-        return ((place, row | {"image": cell(row["file_name"])}) for place, row in found) if photos else found
+        return ((place, row | {"image": joined.cell(row["file_name"])}) for place, row in found) if photos else found
 
     if on_error == "raise":
         # Before any work, so that the message counts all that is missing.
-        joined.check(row["file_name"] for row in source.read(photos=False))
-    return replace(source, open_rows=rows, images=lambda: lambda _, file_name: cell(file_name))
+        joined.missing(row["file_name"] for row in source.read(photos=False))
+    return replace(source, open_rows=rows, images=lambda: lambda _, file_name: joined.cell(file_name))
 
 
 def _open_caption_set(name: str, config: str, split: str, on_error: str) -> Source:
