@@ -40,10 +40,7 @@ class PreparedCrops:
         self._levels = _levels(encoder, self._like)
         if self._levels is not None and self._as_levels(self._like["pixel_values"].numpy()) is None:
             self._levels = None
-        sizes = {name: values.numel() * values.itemsize for name, values in self._like.items()}
-        if self._levels is not None:
-            sizes["pixel_values"] = self._like["pixel_values"].numel()
-        self.slot = sum(sizes.values()) + len(WHOLE)
+        self.slot = sum(map(self._size, self._like)) + len(WHOLE)
         self._file: BinaryIO | None = None
         if entries * self.slot <= MOST_OF_DISK * shutil.disk_usage(path.parent).free:
             # Not emptied: another process may have begun. Workers inherit it.
@@ -65,9 +62,10 @@ class PreparedCrops:
         kept = np.frombuffer(bytearray(os.pread(self._file.fileno(), self.slot - 1, index * self.slot)), np.uint8)
         inputs, start = {}, 0
         for name, like in self._like.items():
-            of_levels = self._is_levels(name)
-            end = start + like.numel() * (1 if of_levels else like.itemsize)
-            values = self._as_values(kept[start:end].reshape(like.shape)) if of_levels else kept[start:end]
+            end = start + self._size(name)
+            values = kept[start:end]
+            if self._is_levels(name):
+                values = self._as_values(values.reshape(like.shape))
             inputs[name] = torch.from_numpy(values).view(like.dtype).view(like.shape)
             start = end
         return inputs
@@ -90,6 +88,10 @@ class PreparedCrops:
                     return
         except OSError:
             self._file = None
+
+    def _size(self, name: str) -> int:
+        like = self._like[name]
+        return like.numel() * (1 if self._is_levels(name) else like.itemsize)
 
     def _is_levels(self, name: str) -> bool:
         return name == "pixel_values" and self._levels is not None
