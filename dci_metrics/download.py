@@ -2,7 +2,6 @@
 
 import contextlib
 import email.utils
-import errno
 import json
 import os
 import shutil
@@ -19,7 +18,7 @@ import httpx2
 from tqdm import tqdm
 
 from dci import DCIError
-from dci_metrics.files import write_whole
+from dci_metrics.files import is_disk_full, write_whole
 
 TRIES = 6
 """How often in a row a connection may bring nothing before it is given up."""
@@ -212,8 +211,7 @@ class Download:
         return f"{have:,} bytes are kept in {self.part}: run it again to go on" if have else "run it again later"
 
     def _unwritable(self, error: OSError) -> DCIError:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        what = "make room and run it again to go on" if full else "choose another folder with --out"
+        what = "make room and run it again to go on" if is_disk_full(error) else "choose another folder with --out"
         return DCIError(f"{self.part}: cannot be written ({error.strerror or error}); {what}")
 
 

@@ -1,7 +1,10 @@
 """Files appear whole or not at all, and what exists is not overwritten unless that is asked for."""
 
+import errno
 import os
+import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +49,31 @@ def write_whole(path: Path, content: bytes, force: bool = False) -> None:
     """
     with unfinished_file(path, force) as file:
         file.write(content)
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether a file could not be written for want of space."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def unfinished_folder(path: Path) -> Iterator[Path]:
+    """A new folder beside `path`, to be renamed to it when all is written; it is gone in the end if it was not.
+
+    Raises:
+        DCIError: If it cannot be made.
+    """
+    unfinished = path.parent / f".{path.name}-{uuid.uuid4().hex[:8]}"
+    try:
+        unfinished.mkdir(parents=True)
+    except OSError as error:
+        if is_disk_full(error):
+            raise
+        raise DCIError(f"{path}: cannot be made ({error.strerror}); name another folder") from error
+    try:
+        yield unfinished
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 @contextmanager

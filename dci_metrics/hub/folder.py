@@ -8,13 +8,13 @@ README's YAML.
 
 import contextlib
 import shutil
-import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tqdm import tqdm
 
 import dci
+from dci_metrics.files import unfinished_folder
 from dci_metrics.hub import card
 from dci_metrics.hub.reading import Counts, ReleaseRows, reader
 from dci_metrics.hub.shards import ShardWriter
@@ -119,10 +119,7 @@ def _find(source: ReleaseRows) -> tuple[dict[str, list[str]], dict[str, list[dci
 def _whole_or_nothing(out: Path, force: bool) -> Iterator[Path]:
     """A folder beside `out` that takes its place at the end, or is removed if anything fails."""
     _refuse_existing(out, force)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = out.parent / f".{out.name}-{uuid.uuid4().hex[:8]}"
-    unfinished.mkdir()
-    try:
+    with unfinished_folder(out) as unfinished:
         yield unfinished
         _refuse_existing(out, force)
         if out.exists() and any(out.iterdir()):
@@ -135,8 +132,6 @@ def _whole_or_nothing(out: Path, force: bool) -> Iterator[Path]:
             shutil.rmtree(replaced)
         else:
             unfinished.rename(out)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _refuse_existing(out: Path, force: bool) -> None:

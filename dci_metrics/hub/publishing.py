@@ -1,10 +1,8 @@
 """Uploads to the Hub: what is to be uploaded is written into a folder first, and `--dry-run` stops there."""
 
-import errno
 import os
 import shutil
 import tempfile
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,13 +20,13 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]  # they are ex
 )
 
 from dci import DCIError
+from dci_metrics.files import is_disk_full, unfinished_folder
 from dci_metrics.hub.pull_requests import unfinished_pull_request
 from dci_metrics.hub.refusals import RepoType, full_disk, in_one_line
 from dci_metrics.hub.session import patient, trying
 
 __all__ = ["Destination", "RepoType", "link", "publish"]
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
 NOTHING_NEW = "(nothing to change: all of it is there)"
 
 
@@ -119,23 +117,9 @@ def _appearing(out: Path) -> Iterator[Path]:
     """A folder beside `out` that takes its place at the end, or is removed if anything fails."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DCIError(f"{out}: is there already; name a folder that is new or empty")
-    unfinished = out.parent / f".{out.name}-{uuid.uuid4().hex[:8]}"
-    with _said_when_full(out):
-        _make(unfinished, out)
-        try:
-            yield unfinished
-            unfinished.rename(out)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def _make(unfinished: Path, out: Path) -> None:
-    try:
-        unfinished.mkdir(parents=True)
-    except OSError as error:
-        if error.errno in FULL:
-            raise
-        raise DCIError(f"{out}: cannot be made ({error.strerror}); name another folder with --dry-run") from error
+    with _said_when_full(out), unfinished_folder(out) as unfinished:
+        yield unfinished
+        unfinished.rename(out)
 
 
 @contextmanager
@@ -149,7 +133,7 @@ def _said_when_full(where: object) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if not is_disk_full(error):
             raise
         raise DCIError(full_disk(error.filename or where)) from error
 

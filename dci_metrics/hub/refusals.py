@@ -1,6 +1,5 @@
 """What the client of the Hub raises, said in one line that tells what to do; a token is never in it."""
 
-import errno
 import json
 import os
 import re
@@ -14,6 +13,7 @@ from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalTokenNot
 from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]  # it is exported lazily
 
 from dci import DCIError
+from dci_metrics.files import is_disk_full
 
 RepoType = Literal["dataset", "space", "model"]
 
@@ -58,7 +58,7 @@ def explain(error: BaseException, repo: str, kind: RepoType) -> str | None:
     if is_lost_connection(found):
         text = f": {_shown(str(found))}" if str(found) else ""
         return f"{name}: no connection to {_host()} ({type(found).__name__}{text}); {GOES_ON}"
-    if isinstance(found, OSError) and found.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(found, OSError) and is_disk_full(found):
         return full_disk(found.filename or "this machine's disk")
     if isinstance(found, OSError) and found.filename:
         return f"{found.filename}: {found.strerror}"
