@@ -98,13 +98,7 @@ def write_report(
 
 def render(models: Sequence[Model], data: Data, known: depths.Depths | None, shared: Sequence[Case] | None) -> str:
     """The page's text; everything in it that came from data is escaped."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
+    environment = templates()
     environment.filters |= {"percent": percent, "title_of": _title}
     results = {model.label: model.result for model in models}
     tests = list(dict.fromkeys(test for result in results.values() for test in result.scores))
@@ -119,6 +113,17 @@ def render(models: Sequence[Model], data: Data, known: depths.Depths | None, sha
         breakdown=breakdown_panels(results, data.entries, known),
         depths_known=known is not None,
         shared=shared,
+    )
+
+
+def templates(*folders: Path) -> jinja2.Environment:
+    """The templates of this page, after those of other folders; what goes into HTML is escaped."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader([*folders, TEMPLATES]),
+        autoescape=jinja2.select_autoescape(["html"]),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
     )
 
 

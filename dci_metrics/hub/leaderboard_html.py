@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub.constants
-import jinja2
 from markupsafe import Markup
 
 from dci import DCIError
 from dci_metrics.hub.eval_results import HUB_ID
 from dci_metrics.hub.leaderboard import Board, nominal_chance
-from dci_metrics.report import COLOURS, TEMPLATES
+from dci_metrics.report import COLOURS, templates
 from dci_metrics.report_plots import PAIRS
 from dci_metrics.tasks import PAPER_TASKS, TASKS
 
@@ -45,7 +44,7 @@ def write_space(folder: Path, repo: str, dataset: str) -> None:
     """
     if not HUB_ID.fullmatch(dataset):
         raise DCIError(f"{dataset}: is no repo on the Hub; expected --dataset OWNER/NAME")
-    readme = _environment().get_template("README.md").render(repo=repo, dataset=dataset)
+    readme = templates(PAGE).get_template("README.md").render(repo=repo, dataset=dataset)
     (folder / "README.md").write_text(readme, encoding="utf-8")
     (folder / "index.html").write_text(of_dataset(dataset), encoding="utf-8")
 
@@ -63,7 +62,7 @@ def _render(
         "pairs": [pair for pair in PAIRS if dataset is not None or set(pair) <= set(tests)],
         "rows": rows,
     }
-    environment = _environment()
+    environment = templates(PAGE)
     script = environment.get_template("page.js").render()
     return environment.get_template("index.html").render(
         source=source,
@@ -73,16 +72,6 @@ def _render(
         script=Markup(script),  # a file of this package
         # Nothing else can run, whatever stands in the data.
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-    )
-
-
-def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader([PAGE, TEMPLATES]),
-        autoescape=jinja2.select_autoescape(["html"]),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
     )
 
 
