@@ -9,6 +9,10 @@ import dci
 from dci_metrics.hub.summary import BuildSummary
 
 TEMPLATE = Path(__file__).parent / "templates" / "dataset_folder.md"
+CARD = TEMPLATE.with_name("dataset_card.md")
+"""The whole datasheet, which goes to the Hub."""
+MARKER = "<!-- this copy -->"
+"""Where it says what the files beside it hold."""
 # The Hub's size classes, by the number of rows at which each ends.
 SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K"}
 

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 from huggingface_hub import DatasetCard
 
 import dci
+from dci_metrics.hub.card import CARD, MARKER
+from dci_metrics.hub.without_photos import has_photos
 
 NAME = "croissant.json"
-CARD = Path(__file__).parent / "templates" / "dataset_card.md"
 CONTEXT = Path(__file__).parent / "templates" / "croissant_context.json"
 
 AUTHORS = (
@@ -55,7 +56,7 @@ def write(folder: Path) -> None:
     if not files:
         raise dci.DCIError(f"{folder}: has no data/*.parquet; expected a folder that `dci build` wrote")
     names = set(pq.read_schema(files[0]).names)
-    photos = any(_has_photos(path) for path in files)
+    photos = any(has_photos(pq.ParquetFile(path)) for path in files)
     configs = [config for config in ("full", "sdci") if set(dci.features(config)) <= names]
     made = _dataset() | {
         "distribution": [
@@ -71,13 +72,6 @@ def write(folder: Path) -> None:
         "recordSet": [_splits(), *(_record_set(config, photos) for config in configs)],
     }
     (folder / NAME).write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _has_photos(path: Path) -> bool:
-    metadata = pq.read_metadata(path)
-    place = metadata.schema.names.index("bytes")  # of `image`, the only column with a part of that name
-    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
-    return any(group.column(place).statistics.null_count < group.num_rows for group in groups)
 
 
 def _dataset() -> Json:
@@ -109,7 +103,7 @@ def _section(text: str, title: str) -> str:
 
 def _plain(markdown: str) -> str:
     """Text without code blocks, links and emphasis, a paragraph a line."""
-    text = re.sub(r"```.*?```", "", markdown, flags=re.DOTALL).replace("<!-- this copy -->", "")
+    text = re.sub(r"```.*?```", "", markdown, flags=re.DOTALL).replace(MARKER, "")
     text = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text).replace("**", "").replace("`", "")
     parts = re.split(r"\n\n|\n(?=- )", text)
     return "\n".join(" ".join(part.split()) for part in parts if part.strip())
@@ -128,10 +122,10 @@ def _splits() -> Json:
 
 
 def _record_set(config: str, photos: bool) -> Json:
-    fields = [_split_of(config)]
+    fields, meanings = [_split_of(config)], _meanings()
     for name, feature in dci.features(config).items():
         if name != "image" or photos:
-            fields += _fields(f"{config}/{name}", name, feature, _meanings())
+            fields += _fields(f"{config}/{name}", name, feature, meanings)
     description = f"The configuration `{config}`." + (
         "" if photos else " `image` is null throughout, and left out here."
     )

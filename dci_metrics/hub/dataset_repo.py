@@ -12,6 +12,7 @@ from huggingface_hub import DatasetCard, DatasetCardData
 import dci
 from dci_metrics import sample
 from dci_metrics.hub import benchmark_files, card, croissant
+from dci_metrics.hub.card import CARD, MARKER
 from dci_metrics.hub.folder import build
 from dci_metrics.hub.publishing import Destination, publish
 from dci_metrics.hub.without_photos import Contents, place
@@ -19,8 +20,6 @@ from dci_metrics.sources import is_built, is_release
 
 PHOTOS_OPTION = "--with-photos-under-sa-1b-licence"
 TEMPLATES = Path(__file__).parent / "templates"
-CARD = TEMPLATES / "dataset_card.md"
-MARKER = "<!-- this copy -->"
 PLACEHOLDER = "you/dci"
 """What the card calls its repo."""
 MESSAGE = "Upload Densely Captioned Images"

@@ -35,6 +35,7 @@ PAPER_REASON = re.compile(
 """Why the paper's rules leave a photo out of a test; with any other reason it was passed over with --on-error skip."""
 
 HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
+COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """A finished run of `dci train` as a model repo: weights, processor, card, results, and what made it."""
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +19,6 @@ from dci_metrics.hub.session import patient, trying
 from dci_metrics.results import Result
 from dci_metrics.training import folder as run_folder
 from dci_metrics.training.card import PLOTS
-
-COMMIT = re.compile(r"[0-9a-f]{40}")
 
 SUFFIXES = (".safetensors", ".json", ".txt", ".model", ".jinja", ".py")
 """Of the files that transformers and PEFT write; others, such as a report with crops of photos, are the user's own."""
@@ -230,7 +227,7 @@ def _no_entries(run: Run) -> str | None:
     result = replace(_result_of_repo(run), dataset=run.after.dataset)
     why = eval_results.refusal(result, run.repo)
     dataset, revision = str(result.dataset["id"]), str(result.dataset["revision"])
-    if why is None and not (eval_results.HUB_ID.fullmatch(dataset) and COMMIT.fullmatch(revision)):
+    if why is None and not (eval_results.HUB_ID.fullmatch(dataset) and eval_results.COMMIT.fullmatch(revision)):
         why = (
             f"is of {dataset}, which is at no commit on the Hub; add it with "
             f"`dci submit {path} --model {run.repo} --dataset-repo OWNER/dci`"

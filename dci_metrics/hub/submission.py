@@ -1,7 +1,6 @@
 """`dci submit`: a result becomes a pull request to its model's repo, once it is known to be of the benchmark."""
 
 import json
-import re
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -13,13 +12,12 @@ from dci_metrics import revisions
 from dci_metrics.hub import eval_results
 from dci_metrics.hub.benchmark_files import CONFIG, FINGERPRINTS_FILE, SPLIT
 from dci_metrics.hub.eval_file import merge
-from dci_metrics.hub.eval_results import FILE, HUB_ID
+from dci_metrics.hub.eval_results import COMMIT, FILE, HUB_ID
 from dci_metrics.hub.publishing import Destination, publish
 from dci_metrics.hub.refusals import RepoType, in_one_line
 from dci_metrics.hub.session import patient
 from dci_metrics.results import Result
 
-COMMIT = re.compile(r"[0-9a-f]{40}")
 TITLE = "Add evaluation results on Densely Captioned Images"
 
 

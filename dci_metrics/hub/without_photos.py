@@ -46,13 +46,13 @@ def place(built: Path, folder: Path, configs: Mapping[str, Sequence[str]], photo
     (folder / "data").mkdir(exist_ok=True)
     paths = sorted(built.glob("data/*.parquet"))
     files = {path: _open(path, configs) for path in paths}
-    has_photos = any(map(_has_photos, files.values()))
-    contents = Contents(photos=has_photos and photos)
+    has_some = any(map(has_photos, files.values()))
+    contents = Contents(photos=has_some and photos)
     for path, file in files.items():
         split, target = path.name.split("-")[0], folder / "data" / path.name
         try:
             contents.splits[split] = contents.splits.get(split, Counts()) + _count(file)
-            if has_photos and not photos:
+            if has_some and not photos:
                 for config, size in _write_without(file, target, configs).items():
                     sizes = contents.num_bytes.setdefault(config, {})
                     sizes[split] = sizes.get(split, 0) + size
@@ -76,7 +76,7 @@ def _open(path: Path, configs: Mapping[str, Sequence[str]]) -> pq.ParquetFile:
     return file
 
 
-def _has_photos(file: pq.ParquetFile) -> bool:
+def has_photos(file: pq.ParquetFile) -> bool:
     """Whether any row may have one, as the file's statistics tell."""
     metadata = file.metadata
     for i in range(metadata.num_row_groups):
