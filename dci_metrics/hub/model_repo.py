@@ -15,6 +15,7 @@ from dci_metrics.encoders import adapters
 from dci_metrics.hub import eval_file, eval_results, model_files
 from dci_metrics.hub.publishing import Destination, link, publish
 from dci_metrics.hub.refusals import in_one_line
+from dci_metrics.hub.repo_files import text_of
 from dci_metrics.hub.session import patient, trying
 from dci_metrics.results import Result
 from dci_metrics.training import folder as run_folder
@@ -248,8 +249,7 @@ def _known_entries(repo: str) -> str | None:
     with in_one_line(repo, "model"), patient():
         if not trying(lambda: HfApi().file_exists(repo, eval_results.FILE)):
             return None
-        path = trying(lambda: HfApi().hf_hub_download(repo, eval_results.FILE))
-    return Path(path).read_text("utf-8")
+        return trying(lambda: text_of(repo, eval_results.FILE))
 
 
 def _left_out(run: Run) -> Iterator[str]:

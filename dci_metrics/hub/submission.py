@@ -5,7 +5,6 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from huggingface_hub import EvalResultEntry, HfApi
-from huggingface_hub.errors import RemoteEntryNotFoundError
 
 from dci import DCIError
 from dci_metrics import revisions
@@ -15,6 +14,7 @@ from dci_metrics.hub.eval_file import merge
 from dci_metrics.hub.eval_results import COMMIT, FILE, HUB_ID
 from dci_metrics.hub.publishing import Destination, publish
 from dci_metrics.hub.refusals import RepoType, in_one_line
+from dci_metrics.hub.repo_files import text_of
 from dci_metrics.hub.session import patient
 from dci_metrics.results import Result
 
@@ -64,7 +64,7 @@ def submit(
         revision = _check_data(api, result, dataset, revision, path)
         _check_weights(api, result, repo, path)
         new = eval_results.entries(result, dataset, revision, eval_results.date_of(path))
-        merged = merge(_text(api, repo, FILE), new, f"{repo}: {FILE}")
+        merged = merge(_text(repo, FILE), new, f"{repo}: {FILE}")
         if merged is None:
             return f"{repo} has these results already; nothing was changed"
         waiting = _waiting(api, repo, new)
@@ -102,7 +102,7 @@ def _check_data(api: HfApi, result: Result, dataset: str, asked: str | None, pat
     """The benchmark's commit, when its data is the result's."""
     with in_one_line(dataset, "dataset"):
         revision = str(api.dataset_info(dataset, revision=asked).sha)
-    text = _text(api, dataset, FINGERPRINTS_FILE, revision, "dataset")
+    text = _text(dataset, FINGERPRINTS_FILE, revision, "dataset")
     if text is None:
         if asked is None:
             raise DCIError(
@@ -146,20 +146,12 @@ def _waiting(api: HfApi, repo: str, new: list[EvalResultEntry]) -> str | None:
     for request in found:
         if request.title != TITLE:
             continue
-        text = _text(api, repo, FILE, request.git_reference)
+        text = _text(repo, FILE, request.git_reference)
         if text is not None and merge(text, new, f"{request.url}: {FILE}") is None:
             return str(request.url)
     return None
 
 
-def _text(api: HfApi, repo: str, name: str, revision: str | None = None, kind: RepoType = "model") -> str | None:
-    """A file of a repo; None where there is none."""
+def _text(repo: str, name: str, revision: str | None = None, kind: RepoType = "model") -> str | None:
     with in_one_line(repo, kind):
-        try:
-            found = api.hf_hub_download(repo, name, revision=revision, repo_type=kind)
-        except RemoteEntryNotFoundError:
-            return None
-    try:
-        return Path(found).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DCIError(f"{repo}: {name} is no text in UTF-8 ({error}); mend it in the repo first") from error
+        return text_of(repo, name, revision, kind)
