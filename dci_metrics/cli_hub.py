@@ -87,15 +87,9 @@ def push_leaderboard(
     """Upload the leaderboard's page as a static Space; it reads the Hub's leaderboard when it is opened."""
     with interruptible():
         from dci_metrics.hub import leaderboard_html
-        from dci_metrics.hub.publishing import Destination, publish
 
     quiet_unless_on_terminal()
-    destination = Destination(repo, "space", create_pr=create_pr, private=private, dry_run=dry_run)
-    print(
-        publish(
-            lambda folder: leaderboard_html.write_space(folder, repo, dataset), destination, "Update the leaderboard"
-        )
-    )
+    print(leaderboard_html.push(repo, dataset, create_pr=create_pr, private=private, dry_run=dry_run))
 
 
 @push.command("metric")

@@ -23,6 +23,12 @@ class Share:
     of: int = 1
 
 
+NEITHER = (
+    "neither a folder of `dci build` (README.md and data/*.parquet) nor a DCI release (densely_captioned_images/ or "
+    "dci.tar.gz)"
+)
+"""What to say of a folder that is no dataset."""
+
 OpenImage = Callable[[int, str], Any]
 """Gives the `image` of a row by its place in the split and its `file_name`."""
 
@@ -150,10 +156,7 @@ def _open_named(name: str, config: str, split: str, on_error: str, photos: str |
     joined = Photos(photos) if photos is not None else None
     if path.exists():
         if not is_built(path):
-            raise DCIError(
-                f"{name}: neither a folder of `dci build` (README.md and data/*.parquet) nor a DCI release "
-                "(densely_captioned_images/ or dci.tar.gz)"
-            )
+            raise DCIError(f"{name}: {NEITHER}")
         # Streamed, so that the photos are not copied into a cache to be read once.
         loaded = _load(str(path), config, split, streaming=True)
         total = loaded.info.splits[split].num_examples if loaded.info.splits else None

@@ -16,7 +16,7 @@ from dci_metrics.hub.card import CARD, MARKER
 from dci_metrics.hub.folder import build
 from dci_metrics.hub.publishing import Destination, publish
 from dci_metrics.hub.without_photos import Contents, place
-from dci_metrics.sources import is_built, is_release
+from dci_metrics.sources import NEITHER, is_built, is_release
 
 PHOTOS_OPTION = "--with-photos-under-sa-1b-licence"
 TEMPLATES = Path(__file__).parent / "templates"
@@ -94,10 +94,7 @@ def _find(dataset: str) -> Path | dci.Release:
         return path.resolve()
     if is_release(path):
         return dci.Release(path)
-    raise dci.DCIError(
-        f"{dataset}: neither a folder of `dci build` (README.md and data/*.parquet) nor a DCI release "
-        "(densely_captioned_images/ or dci.tar.gz)"
-    )
+    raise dci.DCIError(f"{dataset}: {NEITHER}")
 
 
 # -- the card

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from dci import DCIError
 from dci_metrics.hub.eval_results import HUB_ID
 from dci_metrics.hub.leaderboard import Board, nominal_chance
+from dci_metrics.hub.publishing import Destination, publish
 from dci_metrics.report import COLOURS, templates
 from dci_metrics.report_plots import PAIRS
 from dci_metrics.tasks import PAPER_TASKS, TASKS
@@ -29,6 +30,28 @@ def of_board(board: Board) -> str:
 def of_dataset(dataset: str) -> str:
     """A page that reads the leaderboard of a dataset from the Hub whenever it is opened."""
     return _render(dataset, list(PAPER_TASKS), nominal_chance(), None, dataset)
+
+
+def push(
+    repo: str, dataset: str, *, create_pr: bool = False, private: bool = False, dry_run: Path | None = None
+) -> str:
+    """Upload the page as a static Space.
+
+    Args:
+        repo: `owner/name`.
+        dataset: The benchmark's repo.
+        create_pr: Whether it becomes a pull request.
+        private: Whether a Space that is made for it is private.
+        dry_run: A folder to write instead.
+
+    Returns:
+        The address of the commit or pull request, or the folder of a dry run.
+
+    Raises:
+        DCIError: If the dataset is no repo's name, or as `publish`.
+    """
+    destination = Destination(repo, "space", create_pr=create_pr, private=private, dry_run=dry_run)
+    return publish(lambda folder: write_space(folder, repo, dataset), destination, "Update the leaderboard")
 
 
 def write_space(folder: Path, repo: str, dataset: str) -> None:
