@@ -19,7 +19,7 @@ demo: .venv/.installed
 test: lint types pytest
 
 pytest: .venv/.installed $(DATASETS_STAMPS) .venvs/gradio/.installed
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 lint: .venv/.installed
 	$(BIN)/ruff check .
@@ -54,5 +54,5 @@ clean:
 .venvs/open-clip/.installed: tests/with_open_clip/requirements.txt setup.cfg constraints.txt
 	$(PYTHON) -m venv .venvs/open-clip
 	grep -v '^torch==' constraints.txt > .venvs/open-clip/constraints.txt
-	.venvs/open-clip/bin/pip install -qq -c .venvs/open-clip/constraints.txt -r $< -e '.[open-clip]' pytest pytest-xdist
+	.venvs/open-clip/bin/pip install -qq -c .venvs/open-clip/constraints.txt -r $< -e '.[open-clip,spacy]' pytest pytest-xdist
 	touch $@

@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoImageProcessor, AutoProcessor, AutoToke
 
 from dci import DCIError
 from dci_metrics import sample
-from dci_metrics.encoders import adapters, open_clip, resizing, videoless
+from dci_metrics.encoders import adapters, open_clip, resizing, stretching, videoless
 from dci_metrics.encoders.base import DualEncoder, ModelInfo, PairScorer
 from dci_metrics.encoders.compiled import compile_blocks
 from dci_metrics.encoders.huggingface import FAMILIES, HuggingFaceEncoder, HuggingFaceModel, quiet
@@ -43,6 +43,8 @@ def load(
     resize: str = "pil",
     trust_remote_code: bool = False,
     compile: bool = False,
+    max_tokens: int | None = None,
+    stretch: str | None = None,
 ) -> DualEncoder | PairScorer:
     """The encoder of a model.
 
@@ -62,18 +64,38 @@ def load(
         resize: Of a transformers model: "pil" (the paper's) resizes images on the CPU, "device" where the model is.
         trust_remote_code: Whether to run code that the model brings along, from the Hub or in its folder.
         compile: Whether the blocks of a model given by name are compiled (`torch.compile`).
+        max_tokens: Tokens to read of a text, special tokens counted; None for the model's own limit.
+        stretch: How its position embeddings are stretched where `max_tokens` is more than it has: "interpolate" all, or
+            "keep-first-20" and interpolate the others, as Long-CLIP does; of a loaded model, in a copy.
 
     Raises:
-        DCIError: If the model cannot be found or loaded, or is of no known family, or the adapter is not one for it.
+        DCIError: If the model cannot be found or loaded, or is of no known family, or the adapter is not one for it, or
+            it cannot read as many tokens.
     """
     if scorer not in SCORERS:
         raise DCIError(f"no scorer {scorer!r}: expected one of {', '.join(SCORERS)}")
     if resize not in RESIZES:
         raise DCIError(f"no resize {resize!r}: expected one of {', '.join(RESIZES)}")
+    stretching.check(max_tokens, stretch)
     adapter = None if adapter is None else str(adapter)
     if isinstance(model, str | Path):
         named = _from_name(str(model), adapter, scorer, device, dtype, resize, trust_remote_code)
+        named = stretching.limit(named, str(model), max_tokens, stretch, is_own=False)
         return compile_blocks(named, str(model)) if compile else named
+    given = _given(model, processor, adapter, scorer, resize, trust_remote_code)
+    return stretching.limit(given, describe(given).id, max_tokens, stretch, is_own=True)
+
+
+def describe(encoder: DualEncoder | PairScorer) -> ModelInfo:
+    """What is known of an encoder: its own `info`, or the name of its class."""
+    info = getattr(encoder, "info", None)
+    return info if isinstance(info, ModelInfo) else ModelInfo(id=type(encoder).__name__)
+
+
+def _given(
+    model: Any, processor: Any, adapter: str | None, scorer: str, resize: str, trust_remote_code: bool
+) -> DualEncoder | PairScorer:
+    """Of a loaded model, or an object of the user's own."""
     if isinstance(model, transformers.PreTrainedModel):
         checkpoint = model.config.name_or_path
         name = checkpoint or type(model).__name__
@@ -96,12 +118,6 @@ def load(
         f"expected a model's Hub id or folder, open_clip:…, a transformers model, or an object with encode_images and "
         f"encode_texts, or with score; got {type(model).__name__}"
     )
-
-
-def describe(encoder: DualEncoder | PairScorer) -> ModelInfo:
-    """What is known of an encoder: its own `info`, or the name of its class."""
-    info = getattr(encoder, "info", None)
-    return info if isinstance(info, ModelInfo) else ModelInfo(id=type(encoder).__name__)
 
 
 def _from_name(

@@ -106,6 +106,8 @@ class ModelInfo:
         adapter_revision: The adapter's commit on the Hub, or the hash of its weights.
         parameters: Count.
         text_limit: Tokens that it can read, special tokens counted.
+        max_tokens: A text limit that was asked for instead of its own.
+        stretch: How its position embeddings were stretched for that.
         image_size: Side of the square it sees, in pixels.
         image_backend: What resizes its images: "pil" as in the paper; "torch", where the model is, and "torchvision"
             differ slightly.
@@ -124,6 +126,8 @@ class ModelInfo:
     adapter_revision: str | None = None
     parameters: int | None = None
     text_limit: int | None = None
+    max_tokens: int | None = None
+    stretch: str | None = None
     image_size: int | None = None
     image_backend: str | None = None
     dtype: str | None = None

@@ -12,11 +12,11 @@ import huggingface_hub
 import PIL.Image
 import torch
 import transformers
-from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from dci import DCIError
-from dci_metrics.encoders.base import ModelInfo, TextLength
+from dci_metrics.encoders.base import ModelInfo
 from dci_metrics.encoders.resizing import DeviceResizing
+from dci_metrics.encoders.texts import HuggingFaceTexts
 
 FAMILIES: dict[tuple[str, str], type["HuggingFaceModel"]] = {}
 """The class by scorer and `config.model_type`, or architecture where that has a class of its own; filled by the family
@@ -26,7 +26,7 @@ Inputs = dict[str, torch.Tensor]
 """What a tower takes, by name: `pixel_values`, `input_ids`, `attention_mask`, ..."""
 
 
-class HuggingFaceModel:
+class HuggingFaceModel(HuggingFaceTexts):
     """A transformers model and its processor, with what scoring asks of any: how texts and images are prepared.
 
     A family is a subclass that names its `model_types`; everything else comes from the checkpoint's own config and
@@ -63,14 +63,9 @@ class HuggingFaceModel:
 
     def __init__(self, model: Any, processor: Any, model_id: str) -> None:
         _check_parts(model, self.model_parts, processor, model_id)
-        self.model = model.eval()
+        super().__init__(model.eval(), processor)
         self.model_id = model_id
-        self.tokenizer = processor.tokenizer
         self.image_processor = processor.image_processor
-        self.text_options: dict[str, Any] = dict(getattr(processor, "text_kwargs", None) or {})
-        self.positions = self._positions()
-        # Keeps transformers from warning of a long text; what is cut is counted and stands in the result.
-        self.tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
         self.info = ModelInfo(
             id=model_id,
             revision=getattr(model.config, "_commit_hash", None),
@@ -84,19 +79,6 @@ class HuggingFaceModel:
             scorer=self.scorer,
             question=self.question,
         )
-
-    @property
-    def text_limit(self) -> int | None:
-        """Tokens that the text tower can read, special tokens counted; None where nothing in the checkpoint tells."""
-        limits = (self.positions, self.tokenizer.model_max_length, self.text_options.get("max_length"))
-        return min((int(limit) for limit in limits if limit is not None and limit < LARGE_INTEGER), default=None)
-
-    @property
-    def padding(self) -> str:
-        """How texts are padded: "longest" where the padding is masked, "max_length" where the text tower sees it."""
-        masked = "attention_mask" in self.tokenizer.model_input_names
-        whole = self.text_options.get("padding") == "max_length" or not masked
-        return "max_length" if whole and self.text_limit is not None else "longest"
 
     @property
     def image_size(self) -> int | None:
@@ -126,61 +108,6 @@ class HuggingFaceModel:
             pixels = self.resizing.prepared([item["pixel_values"] for item in prepared], self.model.device)
             return {"pixel_values": self._stacked(pixels)}
         return {name: self._stacked([item[name] for item in prepared]) for name in prepared[0]}
-
-    def tokenised(self, texts: Sequence[str]) -> Inputs:
-        """Texts as the text tower takes them, cut to its limit with the end token kept."""
-        return {name: values.to(self.model.device) for name, values in self.tokens(texts).items()}
-
-    def tokens(self, texts: Sequence[str]) -> Inputs:
-        """As `tokenised`, on the CPU wherever the model is: loading processes must not touch a GPU."""
-        limit = self.text_limit
-        tokens = self.tokenizer(
-            self.as_trained(texts),
-            padding=self.padding,
-            truncation=limit is not None,
-            max_length=limit,
-            return_tensors="pt",
-        )
-        return dict(tokens)
-
-    def token_ids(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
-        """The tokens of each text after cutting, with the special ones."""
-        limit = self.text_limit
-        found = self.tokenizer(self.as_trained(texts), truncation=limit is not None, max_length=limit, verbose=False)
-        return [tuple(ids) for ids in found["input_ids"]]
-
-    def text_lengths(self, texts: Sequence[str]) -> list[TextLength]:
-        """Tokens of each text after cutting, and how many were cut off."""
-        counts = [len(ids) for ids in self.tokenizer(self.as_trained(texts), verbose=False)["input_ids"]]
-        limit = self.text_limit
-        return [TextLength(n, 0) if limit is None else TextLength(min(n, limit), max(0, n - limit)) for n in counts]
-
-    # What a family may do differently
-
-    @property
-    def text_config(self) -> Any:
-        """The part of the model's config that tells of the text tower."""
-        return self.model.config.get_text_config()
-
-    def as_trained(self, texts: Sequence[str]) -> list[str]:
-        """Texts with all done to them that the model was trained on and its tokenizer leaves undone."""
-        return list(texts)
-
-    def _positions(self) -> int | None:
-        """How many tokens have a position in the text tower; None where positions are not counted."""
-        count = getattr(self.text_config, "max_position_embeddings", None)
-        if count is None:
-            return None
-        # As in RoBERTa, where there is a row for the padding, it and those before it stand for no token.
-        rows = [
-            module.padding_idx + 1
-            for name, module in self.model.named_modules()
-            if isinstance(module, torch.nn.Embedding)
-            and "position" in name
-            and module.num_embeddings == count
-            and module.padding_idx is not None
-        ]
-        return int(count) - max(rows, default=0)
 
     def _stacked(self, values: Sequence[torch.Tensor]) -> torch.Tensor:
         shapes = sorted({tuple(value.shape) for value in values})

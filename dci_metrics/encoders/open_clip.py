@@ -23,7 +23,8 @@ import PIL.Image
 import torch
 
 from dci import DCIError
-from dci_metrics.encoders.base import ModelInfo, TextLength
+from dci_metrics.encoders.base import ModelInfo
+from dci_metrics.encoders.open_clip_texts import OpenCLIPTexts
 from dci_metrics.revisions import sha256_of
 
 PREFIX = "open_clip:"
@@ -33,7 +34,7 @@ CONFIG = "open_clip_config.json"
 PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
-class OpenCLIPEncoder:
+class OpenCLIPEncoder(OpenCLIPTexts):
     """A model of open_clip, with its own preprocessing and tokenizer.
 
     Args:
@@ -54,10 +55,8 @@ class OpenCLIPEncoder:
         dtype: torch.dtype = torch.float32,
         revision: str | None = None,
     ) -> None:
-        self.model, self.transform, self.tokenizer = model.eval(), transform, tokenizer
-        if getattr(tokenizer, "reduction_fn", None) is not None:
-            # Of a text over the limit, training took words at random; scores may not change from run to run.
-            tokenizer.reduction_fn = None
+        super().__init__(model.eval(), tokenizer)
+        self.transform = transform
         self.dtype, self.device = dtype, next(model.parameters()).device
         size = self.transform(PIL.Image.new("RGB", (64, 64))).shape
         self.info = ModelInfo(
@@ -72,11 +71,6 @@ class OpenCLIPEncoder:
             dtype=str(self.dtype).removeprefix("torch."),
             device=str(self.device),
         )
-
-    @property
-    def text_limit(self) -> int:
-        """Tokens of a text as the model was trained, special tokens counted."""
-        return int(self.tokenizer.context_length)
 
     def prepare_images(self, images: Sequence[PIL.Image.Image]) -> list[torch.Tensor]:
         """Preprocess images as the model's config says; gives a (3, h, w) tensor for each."""
@@ -95,27 +89,8 @@ class OpenCLIPEncoder:
     @torch.inference_mode()
     def encode_texts(self, texts: Sequence[str]) -> torch.Tensor:
         """Embed texts, cut to the model's limit with the end token kept; gives (n, d)."""
-        embeds: torch.Tensor = self.model.encode_text(self.tokenizer(list(texts)).to(self.device))
+        embeds: torch.Tensor = self.model.encode_text(self.tokens(texts).to(self.device))
         return embeds
-
-    def token_ids(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
-        """The tokens of each text after cutting, with the special ones and the padding."""
-        return [tuple(ids) for ids in self.tokenizer(list(texts)).tolist()]
-
-    def text_lengths(self, texts: Sequence[str]) -> list[TextLength]:
-        """Tokens of each text after cutting, and how many were cut off."""
-        limit = self.text_limit
-        return [TextLength(min(n, limit), max(0, n - limit)) for n in map(self._count, texts)]
-
-    def _count(self, text: str) -> int:
-        """Tokens of a text, uncut, with the special ones."""
-        own = self.tokenizer
-        if hasattr(own, "encode"):
-            return 2 + len(own.encode(text))  # start and end
-        # A tokenizer of transformers inside of open_clip's. In the mode "clips" open_clip adds the special tokens.
-        clips = own.tokenizer_mode == "clips"
-        ids = own.tokenizer(own.clean_fn(text), add_special_tokens=not clips, verbose=False)["input_ids"]
-        return len(ids) + (3 if clips else 0)
 
 
 def is_name(name: str) -> bool:

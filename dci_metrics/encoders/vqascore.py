@@ -13,6 +13,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_
 from dci import DCIError
 from dci_metrics.encoders.base import TextLength
 from dci_metrics.encoders.huggingface import HuggingFaceModel, Inputs, quiet
+from dci_metrics.encoders.texts import lengths, readable
 
 QUESTION = 'Does this figure show "{}"? Please answer yes or no.'
 ANSWER = "Yes"
@@ -72,10 +73,20 @@ class VQAScorer(HuggingFaceModel):
         logits[..., self.frame.answer] = -torch.inf
         return yes - logits.logsumexp(-1)
 
+    @property
+    def least_tokens(self) -> int:
+        """Tokens from which on something is read of a text; the special ones are not counted here."""
+        return 1
+
+    @property
+    def most_tokens(self) -> int | None:
+        """Tokens up to which the limit can be set."""
+        return self.own_limit
+
     @cached_property
-    def text_limit(self) -> int | None:
+    def own_limit(self) -> int | None:
         """Tokens that are left for a text beside the question and the image; None where nothing tells."""
-        whole = super().text_limit
+        whole = super().own_limit
         if whole is None:
             return None
         taken = self._inputs(PIL.Image.new("RGB", LARGEST), [self.prompt("")])["input_ids"].shape[1]
@@ -83,11 +94,16 @@ class VQAScorer(HuggingFaceModel):
             raise DCIError(f"{self.model_id}: of its {whole} tokens, image and question take {taken}; no text fits in")
         return whole - taken - JOINT
 
+    @property
+    def why_fixed(self) -> str:
+        """Why its positions cannot be stretched."""
+        return "image and question have positions beside the text"
+
     def text_lengths(self, texts: Sequence[str]) -> list[TextLength]:
         """Tokens of each text after cutting, without those of the question, and how many were cut off."""
-        counts = [len(ids) for ids in self.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]]
-        limit = self.text_limit
-        return [TextLength(n, 0) if limit is None else TextLength(min(n, limit), max(0, n - limit)) for n in counts]
+        whole = [readable(text) for text in texts]
+        ids = self.tokenizer(whole, add_special_tokens=False, verbose=False)["input_ids"]
+        return lengths(map(len, ids), self.text_limit)
 
     def prompt(self, text: str) -> str:
         """What the model is asked of a text, in its own chat template where it has one."""
@@ -166,9 +182,10 @@ class VQAScorer(HuggingFaceModel):
 
     def _cut(self, texts: Sequence[str]) -> list[str]:
         """Texts, without what is over the limit."""
+        whole = [readable(text) for text in texts]
         return [
             text if length.lost == 0 else self._beginning(text, length.tokens)
-            for text, length in zip(texts, self.text_lengths(texts), strict=True)
+            for text, length in zip(whole, self.text_lengths(whole), strict=True)
         ]
 
     def _beginning(self, text: str, tokens: int) -> str:

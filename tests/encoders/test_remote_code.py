@@ -91,6 +91,25 @@ def test_it_is_served_by_its_getters(folder, clip):
     torch.testing.assert_close(cosines(given), expected, atol=1e-5, rtol=0)
 
 
+def test_its_positions_are_stretched(folder, clip):
+    encoder = encoders.load(folder, trust_remote_code=True, max_tokens=100, stretch="keep-first-20")
+    expected = encoders.load(clip[0], processor=clip[1], max_tokens=100, stretch="keep-first-20")
+    torch.testing.assert_close(cosines(encoder), cosines(expected), atol=1e-5, rtol=0)
+
+
+def test_code_that_counts_positions_by_itself(folder):
+    counting = "torch.ones(77)[torch.arange(input_ids.shape[1])] * attention_mask"
+    code = CODE.replace("get_text_features(input_ids, attention_mask)", f"get_text_features(input_ids, {counting})")
+    assert code != CODE
+    (folder / "code_of_its_own.py").write_text(code)
+    assert encoders.load(folder, trust_remote_code=True).encode_texts(["thing " * 100]).shape == (1, 12)
+    with pytest.raises(
+        dci.DCIError, match="cannot be stretched to 100 tokens; its code is made for fewer: index"
+    ) as caught:
+        encoders.load(folder, trust_remote_code=True, max_tokens=100, stretch="interpolate")
+    assert "\n" not in str(caught.value)
+
+
 def test_a_model_without_getters(folder):
     (folder / "code_of_its_own.py").write_text(CODE.replace("get_image_features(self", "see(self"))
     with pytest.raises(dci.DCIError, match="WordsAndPictures has no get_image_features"):

@@ -138,6 +138,25 @@ def test_long_texts_are_cut_to_what_the_model_has_left(models, name, whole):
     assert scorer.score([wide], ["red " * 2000, "red"]).isfinite().all()
 
 
+def test_another_limit(models):
+    _, folder, scorer = models("llava")
+    short = encoders.load(folder, device="cpu", max_tokens=5)
+    ids = scorer.tokenizer("red green thing " * 99, add_special_tokens=False)["input_ids"]
+    assert short.text_lengths(["red green thing " * 99]) == [TextLength(5, len(ids) - 5)]
+    cut = scorer.tokenizer.decode(ids[:5])
+    found, expected = short.score(IMAGES[:2], ["red green thing " * 99]), scorer.score(IMAGES[:2], [cut])
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    why = "cannot be stretched: image and question have positions beside the text"
+    with pytest.raises(dci_metrics.DCIError, match=f"at most {scorer.text_limit} tokens, .* {why}"):
+        encoders.load(folder, device="cpu", max_tokens=scorer.text_limit + 1, stretch="interpolate")
+
+
+def test_half_a_surrogate_pair_is_no_reason_to_fail(models):
+    *_, scorer = models("llava")
+    found, expected = (scorer.score(IMAGES[:1], [f"red {half} thing"]) for half in ("\ud800", "\ufffd"))
+    assert torch.equal(found, expected)
+
+
 def test_tokenizers_and_templates_of_other_kinds(tmp_path):
     """An answer of several tokens, of which the first counts; a prompt that ends with a space; no template at all."""
     spaced = vlms.LLAVA_CHAT.replace("'ASSISTANT:'", "'ASSISTANT: '")

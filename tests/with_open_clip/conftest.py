@@ -8,6 +8,7 @@ import open_clip
 import pytest
 import torch
 from safetensors.torch import save_file
+from transformers import BertConfig, BertModel, BertTokenizer
 
 CONFIG = {
     "embed_dim": 12,
@@ -22,7 +23,35 @@ CONFIGS = {
     "tiny-large": CONFIG | {"vision_cfg": CONFIG["vision_cfg"] | {"image_size": 64}},
     "tiny-wide": CONFIG | {"vision_cfg": CONFIG["vision_cfg"] | {"width": 48}},
     "tiny-custom": CONFIG | {"custom_text": True},
+    # As CoCa: a class token of its own behind the text.
+    "tiny-coca": CONFIG
+    | {
+        "vision_cfg": CONFIG["vision_cfg"] | {"attentional_pool": True, "attn_pooler_heads": 2, "output_tokens": True},
+        "text_cfg": CONFIG["text_cfg"] | {"context_length": 76, "embed_cls": True, "output_tokens": True},
+        "multimodal_cfg": CONFIG["text_cfg"] | {"context_length": 76, "attn_pooler_heads": 2},
+        "custom_text": True,
+    },
+    # As SigLIP's: the last position counts, and sees the padding.
+    "tiny-last": CONFIG
+    | {"text_cfg": CONFIG["text_cfg"] | {"no_causal_mask": True, "pool_type": "last"}, "custom_text": True},
 }
+
+
+class Direct:
+    """open_clip as its README shows, one image and one text at a time."""
+
+    def __init__(self, name, pretrained=None):
+        self.model, _, self.preprocess = open_clip.create_model_and_transforms(name, pretrained=pretrained)
+        self.tokenizer = open_clip.get_tokenizer(name)
+        self.model.eval()
+
+    @torch.no_grad()
+    def encode_images(self, images):
+        return torch.cat([self.model.encode_image(self.preprocess(one)[None], normalize=True) for one in images])
+
+    @torch.no_grad()
+    def encode_texts(self, texts):
+        return torch.cat([self.model.encode_text(self.tokenizer([one]), normalize=True) for one in texts])
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -37,7 +66,7 @@ def architectures(tmp_path_factory):
 def random_weights(architecture="tiny", seed=0):
     """A state dict whose model tells inputs apart."""
     torch.manual_seed(seed)
-    model = open_clip.create_model(architecture)
+    model = open_clip.create_model(architecture, load_weights=False)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
@@ -84,3 +113,39 @@ def cached(weights):
     (home / "refs" / "main").write_text(commit)
     save_folder(snapshot, weights)
     return repo, commit
+
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "thing", "red", "green", "the", "a", "of", "[BOS]", "[EOS]"]
+
+
+def save_with_bert(out, positions=512):
+    """A folder whose text tower and tokenizer are of transformers; its tower could read more than it was trained to."""
+    BertTokenizer(vocab={word: i for i, word in enumerate(WORDS)}).save_pretrained(out)
+    tower = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = BertConfig(**tower, vocab_size=len(WORDS), max_position_embeddings=positions)
+    BertModel(config, add_pooling_layer=False).save_pretrained(out / "text")
+    text = {"hf_model_name": str(out / "text"), "hf_tokenizer_name": "x", "hf_proj_type": "linear"}
+    save_random(out, CONFIG | {"text_cfg": text | {"hf_pooler_type": "mean_pooler", "context_length": 30}})
+    return out
+
+
+def save_clips(out):
+    """A folder as of CLIPS: a tokenizer of transformers, to which open_clip adds a class token behind the padding."""
+    special = {"bos_token": "[BOS]", "eos_token": "[EOS]"}
+    BertTokenizer(vocab={word: i for i, word in enumerate(WORDS)}, **special).save_pretrained(out)
+    tower = {"context_length": 30, "vocab_size": len(WORDS), "no_causal_mask": True, "pool_type": "last"}
+    text = CONFIG["text_cfg"] | tower | {"hf_tokenizer_name": "x", "tokenizer_mode": "clips"}
+    save_random(out, CONFIG | {"text_cfg": text, "custom_text": True})
+    return out
+
+
+def save_random(out, config):
+    (out / "open_clip_config.json").write_text(json.dumps({"model_cfg": config, "preprocess_cfg": PREPROCESS}))
+    weights = random_weights(f"local-dir:{out}")
+    save_file({name: value.contiguous() for name, value in weights.items()}, out / "model.safetensors")
+
+
+@pytest.fixture
+def with_bert(tmp_path):
+    (tmp_path / "bert").mkdir()
+    return save_with_bert(tmp_path / "bert")

@@ -17,8 +17,7 @@ from awkward_release import noise_photo
 from encoders.inputs import IMAGES, TEXTS, cosines, unit
 from release_maker import mask_entry, photo_annotation, write_release
 from safetensors.torch import save_file
-from transformers import BertConfig, BertModel, BertTokenizer
-from with_open_clip.conftest import CONFIG, PREPROCESS, random_weights
+from with_open_clip.conftest import PREPROCESS, Direct, random_weights
 
 import dci
 import dci_metrics
@@ -26,23 +25,6 @@ from dci_metrics import cli, encoders
 from dci_metrics.encoders.base import MeasuresTexts, Prepares, TextLength
 
 LONG = "thing " * 300
-
-
-class Direct:
-    """open_clip as its README shows, one image and one text at a time."""
-
-    def __init__(self, name, pretrained=None):
-        self.model, _, self.preprocess = open_clip.create_model_and_transforms(name, pretrained=pretrained)
-        self.tokenizer = open_clip.get_tokenizer(name)
-        self.model.eval()
-
-    @torch.no_grad()
-    def encode_images(self, images):
-        return torch.cat([self.model.encode_image(self.preprocess(one)[None], normalize=True) for one in images])
-
-    @torch.no_grad()
-    def encode_texts(self, texts):
-        return torch.cat([self.model.encode_text(self.tokenizer([one]), normalize=True) for one in texts])
 
 
 @pytest.fixture(scope="module")
@@ -216,24 +198,6 @@ def test_a_tag_says_whether_its_weights_are_of_quickgelu(cached, checkpoint, mon
     assert not torch.allclose(quick, slow, atol=1e-3)
     torch.testing.assert_close(encoders.load("open_clip:tiny/tagged", device="cpu").encode_texts(TEXTS), quick)
     torch.testing.assert_close(encoders.load("open_clip:tiny/slow", device="cpu").encode_texts(TEXTS), slow)
-
-
-@pytest.fixture
-def with_bert(tmp_path):
-    """A folder whose text tower and tokenizer are of transformers; its tower could read more than it was trained to."""
-    out = tmp_path / "bert"
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "thing", "red", "green", "the", "a", "of"]
-    BertTokenizer(vocab={word: i for i, word in enumerate(words)}).save_pretrained(out)
-    tower = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    bert = BertModel(BertConfig(**tower, vocab_size=len(words)), add_pooling_layer=False)
-    bert.save_pretrained(out / "text")
-    text = {"hf_model_name": str(out / "text"), "hf_tokenizer_name": "x", "hf_proj_type": "linear"}
-    config = CONFIG | {"text_cfg": text | {"hf_pooler_type": "mean_pooler", "context_length": 30}}
-    (out / "open_clip_config.json").write_text(json.dumps({"model_cfg": config, "preprocess_cfg": PREPROCESS}))
-    torch.manual_seed(0)
-    model = open_clip.create_model(f"local-dir:{out}", load_weights=False)
-    save_file({name: value.contiguous() for name, value in model.state_dict().items()}, out / "model.safetensors")
-    return out
 
 
 def test_a_text_tower_of_transformers(with_bert):
