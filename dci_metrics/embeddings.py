@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from dci_metrics import scoring
+from dci_metrics.similarity import EmbeddingSimilarity
 from dci_metrics.tasks import GROUP_SIZE, TASKS, Task
 
 
@@ -82,10 +83,10 @@ def _outcomes(task: Task, members: Sequence[EmbeddedEntry]) -> scoring.Outcomes:
     entry = torch.arange(len(members))
     caption = torch.arange(len(texts)).reshape(len(members), task.captions)
     if task.kind == "scm":
-        return scoring.match_in_groups(scoring.EmbeddingSimilarity(images, texts), entry, caption, GROUP_SIZE)
+        return scoring.match_in_groups(EmbeddingSimilarity(images, texts), entry, caption, GROUP_SIZE)
     column = "hard_negative_embeds" if task.negative == "hardest" else "negative_embeds"
     negatives = _unit([member.negative_of(task) for member in members], column, 2, images)
-    similarity = scoring.EmbeddingSimilarity(images, torch.cat([texts, negatives]))
+    similarity = EmbeddingSimilarity(images, torch.cat([texts, negatives]))
     positive = similarity.pairs(entry[:, None], caption)
     return scoring.beat_negative(positive, similarity.pairs(entry, len(texts) + entry))
 

@@ -28,38 +28,6 @@ class Similarity(Protocol):
         ...
 
 
-class EmbeddingSimilarity:
-    """Cosines of unit vectors, in float32, the same for the same text wherever it stands.
-
-    A matrix product adds in another order from column to column, so in float32 equal texts would differ in the last
-    bit, and which of them wins would be left to the processor. Sums in float64 agree once they are rounded.
-
-    Args:
-        image_embeds: (n, d), or (n, q, d) for models that see q vectors in an image, of which the best one counts.
-        text_embeds: (m, d).
-    """
-
-    def __init__(self, image_embeds: Tensor, text_embeds: Tensor) -> None:
-        self.image_embeds = image_embeds if image_embeds.dim() == 3 else image_embeds[:, None]
-        self.text_embeds = text_embeds
-
-    def pairs(self, images: Tensor, texts: Tensor) -> Tensor:
-        """Scores of pairs: index tensors of shapes that broadcast → scores of the broadcast shape."""
-        shape = torch.broadcast_shapes(images.shape, texts.shape)
-        images, texts = images.expand(shape).reshape(-1), texts.expand(shape).reshape(-1)
-        step = max(1, CHUNK // self.image_embeds[0].numel()) if len(self.image_embeds) else 1
-        parts = [
-            torch.einsum("nqd,nd->nq", self.image_embeds[i].double(), self.text_embeds[t].double()).amax(-1).float()
-            for i, t in zip(images.split(step), texts.split(step), strict=True)
-        ]
-        return torch.cat(parts).reshape(shape)
-
-    def matrix(self, images: Tensor, texts: Tensor) -> Tensor:
-        """Scores of all against all: (a,), (b,) → (a, b)."""
-        image, text = self.image_embeds[images].double(), self.text_embeds[texts].double()
-        return torch.einsum("aqd,bd->aqb", image, text).amax(1).float()
-
-
 @dataclass(frozen=True)
 class Outcomes:
     """What became of each entry of one test.
@@ -130,7 +98,9 @@ def match_within_group(similarity: Tensor) -> Outcomes:
     return Outcomes(correct=first == own_index, tied=tied)
 
 
-def match_in_groups(similarity: Similarity, images: Tensor, texts: Tensor, group_size: int = 8) -> Outcomes:
+def match_in_groups(
+    similarity: Similarity, images: Tensor, texts: Tensor, group_size: int = 8, by_text: bool = False
+) -> Outcomes:
     """Subcrop-Caption Matching over consecutive groups of entries; the last group may be smaller.
 
     Args:
@@ -138,6 +108,7 @@ def match_in_groups(similarity: Similarity, images: Tensor, texts: Tensor, group
         images: (n,) the image of each entry.
         texts: (n, k) the k captions of each entry.
         group_size: Entries a group; the paper's is 8.
+        by_text: Whether captions look for their image, instead of images for their caption; k is 1 then.
 
     Returns:
         (n,) outcomes.
@@ -149,7 +120,8 @@ def match_in_groups(similarity: Similarity, images: Tensor, texts: Tensor, group
         if start < stop:
             image = images[start:stop].reshape(-1, size)
             text = texts[start:stop].reshape(-1, size, texts.shape[-1])
-            parts.append(match_within_group(similarity.pairs(image[:, :, None, None], text[:, None])))
+            scores = similarity.pairs(image[:, :, None, None], text[:, None])
+            parts.append(match_within_group(scores.transpose(1, 2) if by_text else scores))
     correct, tied = [part.correct.flatten() for part in parts], [part.tied.flatten() for part in parts]
     return Outcomes(_cat(correct, torch.bool), _cat(tied, torch.bool))
 

@@ -134,6 +134,7 @@ def test_a_model_that_scores_pairs_gives_the_same(run, rows, tmp_path):
 
 def test_small_steps_change_nothing(run, rows, tmp_path, monkeypatch):
     monkeypatch.setattr("dci_metrics.scoring.CHUNK", 40)
+    monkeypatch.setattr("dci_metrics.similarity.CHUNK", 40)
     dci_metrics.evaluate(HashEncoder(), rows, tests=["all"], examples=tmp_path / "e.parquet", progress=False)
     assert pq.read_table(tmp_path / "e.parquet").equals(run[1])
 

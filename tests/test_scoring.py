@@ -6,22 +6,23 @@ import numpy as np
 import pytest
 import torch
 
-from dci_metrics import scoring
+from dci_metrics import scoring, similarity
+from dci_metrics.similarity import EmbeddingSimilarity
 
 
 def match_in_groups(images, texts, group_size=8):
     """SCM of embeddings (n, d) and (n, k, d)."""
     n, k = texts.shape[:2]
-    similarity = scoring.EmbeddingSimilarity(images, texts.flatten(0, 1))
-    return scoring.match_in_groups(similarity, torch.arange(n), torch.arange(n * k).reshape(n, k), group_size)
+    cosines = EmbeddingSimilarity(images, texts.flatten(0, 1))
+    return scoring.match_in_groups(cosines, torch.arange(n), torch.arange(n * k).reshape(n, k), group_size)
 
 
 def beat_negative_embeds(images, texts, negatives):
     """Neg of embeddings (n, d), (n, k, d) and (n, d)."""
     n, k = texts.shape[:2]
-    similarity = scoring.EmbeddingSimilarity(images, torch.cat([texts.flatten(0, 1), negatives]))
-    positive = similarity.pairs(torch.arange(n)[:, None], torch.arange(n * k).reshape(n, k))
-    return scoring.beat_negative(positive, similarity.pairs(torch.arange(n), n * k + torch.arange(n)))
+    cosines = EmbeddingSimilarity(images, torch.cat([texts.flatten(0, 1), negatives]))
+    positive = cosines.pairs(torch.arange(n)[:, None], torch.arange(n * k).reshape(n, k))
+    return scoring.beat_negative(positive, cosines.pairs(torch.arange(n), n * k + torch.arange(n)))
 
 
 def loops_match(similarity):
@@ -269,11 +270,11 @@ def test_memory_is_bounded(by_text, monkeypatch):
 
 def test_pairs_of_embeddings_are_the_same_in_chunks(monkeypatch):
     images, texts = torch.randn(9, 2, 5), torch.randn(11, 5)
-    similarity = scoring.EmbeddingSimilarity(images, texts)
+    cosines = EmbeddingSimilarity(images, texts)
     i, t = torch.randint(9, (50,)), torch.randint(11, (50,))
-    expected = similarity.pairs(i, t)
+    expected = cosines.pairs(i, t)
     for chunk in (1, 10, 37):
-        monkeypatch.setattr(scoring, "CHUNK", chunk)
-        assert torch.equal(similarity.pairs(i, t), expected)
-    assert torch.equal(expected, similarity.matrix(i, t).diagonal())
-    assert similarity.pairs(i[:0], t[:0]).shape == (0,)
+        monkeypatch.setattr(similarity, "CHUNK", chunk)
+        assert torch.equal(cosines.pairs(i, t), expected)
+    assert torch.equal(expected, cosines.matrix(i, t).diagonal())
+    assert cosines.pairs(i[:0], t[:0]).shape == (0,)
