@@ -56,6 +56,11 @@ def model_key(model: str | Path, info: ModelInfo) -> str | None:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
+def texts_name(name: str, info: ModelInfo) -> str:
+    """What a folder of a model is called whose content depends on how far its texts are read; images do not."""
+    return "-".join([name, *(str(part) for part in (info.max_tokens, info.stretch) if part is not None)])
+
+
 def _state_of(path: Path, revision: str | None) -> str | None:
     if not path.exists():
         return revision

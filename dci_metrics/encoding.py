@@ -9,13 +9,15 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from dci import DCIError
+from dci import DCIError, Row
 from dci_metrics.cache import EmbeddingCache
 from dci_metrics.distributed import World
+from dci_metrics.encoders import reading
 from dci_metrics.encoders.base import DualEncoder, MeasuresTexts, Prepares, ReadsTokens, TextLength
-from dci_metrics.scoring import EmbeddingSimilarity, Similarity
+from dci_metrics.scoring import Similarity
+from dci_metrics.similarity import EmbeddingSimilarity, MultiVector
 from dci_metrics.sources import Share, Source
-from dci_metrics.subcrops import Entry
+from dci_metrics.subcrops import Entry, Photo, read_row
 from dci_metrics.tasks import Task
 from dci_metrics.walk import Clock, Record, Settings, Walk, bar, fingerprint, why_empty
 
@@ -66,6 +68,7 @@ def encode(
     clock: Clock,
     world: World,
     caches: Caches | None = None,
+    read: Callable[[Row], Photo] = read_row,
 ) -> Encoded:
     """Embed all images and texts that the wanted tests need.
 
@@ -77,13 +80,14 @@ def encode(
         clock: Told what took how long.
         world: The processes that share the work; each of them gets the whole outcome.
         caches: Embeddings of earlier runs, and where those of this one are kept; written even when it is interrupted.
+        read: Makes a photo of a row.
 
     Raises:
         DCIError: If a photo cannot be used (unless `on_error` is "skip"), no entry is left, or the model's embeddings
             are not as they must be.
     """
     try:
-        share = attempt(lambda: _encode_photos(source, encoder, wanted, settings, clock, world, caches))
+        share = attempt(lambda: encode_photos(source, encoder, wanted, settings, clock, world, caches, read))
         with clock.stage("gather"):
             records = sorted(chain.from_iterable(world.gather(share)), key=lambda record: record.place)
         entries = [entry for record in records for entry in record.entries]
@@ -92,18 +96,18 @@ def encode(
             raise DCIError(why_empty(source, wanted, left_out, bool(records)))
         with clock.stage("texts"):
             text_index = index_texts(entries, wanted)
-            text_embeds, lengths = _encode_texts(list(text_index), encoder, settings, world, caches)
+            text_embeds, lengths = encode_texts(list(text_index), encoder, settings, world, caches, clock)
     finally:
         if caches is not None:
             caches.flush()
     embeds = [record.embeds for record in records if record.entries]
-    _check_sizes(image=embeds, text=[text_embeds])
+    check_sizes(image=embeds, text=[text_embeds.vectors])
     similarity = EmbeddingSimilarity(torch.cat(embeds), text_embeds)
     images = len({key for record in records for key in record.keys})
     return Encoded(entries, text_index, similarity, lengths, left_out, fingerprint(records), images)
 
 
-def _encode_photos(
+def encode_photos(
     source: Source,
     encoder: DualEncoder,
     wanted: Sequence[Task],
@@ -111,12 +115,13 @@ def _encode_photos(
     clock: Clock,
     world: World,
     caches: Caches | None,
+    read: Callable[[Row], Photo] = read_row,
 ) -> list[Record]:
-    """Embed the images of this process's photos."""
+    """Embed the images of this process's photos, which `read` makes of rows."""
     cache = caches.images if caches is not None else None
     prepare = encoder.prepare_images if isinstance(encoder, Prepares) else None
     share = Share(world.rank, world.size)
-    walk = Walk(source, wanted, settings, clock, prepare, frozenset() if cache is None else cache, share)
+    walk = Walk(source, wanted, settings, clock, prepare, frozenset() if cache is None else cache, share, read)
     keys: list[list[str]] = []
     waiting: list[tuple[str, Any]] = []
     found: dict[str, Tensor] = {}
@@ -141,7 +146,7 @@ def _encode_photos(
     usable = [record for record in walk.records if record.entries]
     for record, names in zip(usable, keys, strict=True):
         vectors = [found[name] if name in found or cache is None else cache[name] for name in names]
-        _check_sizes(image=[vector[None] for vector in vectors])
+        check_sizes(image=[vector[None] for vector in vectors])
         record.keys, record.embeds = names, torch.stack(vectors)
     return walk.records
 
@@ -160,7 +165,39 @@ def index_texts(entries: Sequence[Entry], wanted: Sequence[Task]) -> dict[str, i
     return {text: i for i, text in enumerate(dict.fromkeys(needed))}
 
 
-def _encode_texts(
+def encode_texts(
+    texts: list[str],
+    encoder: DualEncoder,
+    settings: Settings,
+    world: World,
+    caches: Caches | None,
+    clock: Clock | None = None,
+) -> tuple[MultiVector, list[TextLength] | None]:
+    """Embed distinct texts, read as the settings say.
+
+    Args:
+        texts: Each once.
+        encoder: The model, which `reading.check` has passed.
+        settings: Of the run.
+        world: The processes that share the work.
+        caches: Embeddings of earlier runs, of whole texts and of pieces.
+        clock: Told how many pieces were encoded, where texts are read in pieces.
+
+    Returns:
+        Unit vectors, of each text one, or some of which the nearest counts; and the texts' lengths.
+    """
+    if settings.reading == reading.READINGS[0]:
+        embeds, lengths = _encode_distinct(texts, encoder, settings, world, caches)
+        return MultiVector.of(embeds), lengths
+    assert isinstance(encoder, MeasuresTexts)
+    pieces = reading.split(texts, encoder)
+    embeds, _ = _encode_distinct(pieces.texts, encoder, settings, world, caches)
+    if clock is not None:
+        clock.pieces = len(pieces.texts)
+    return pieces.joined(embeds, settings.reading), pieces.lengths
+
+
+def _encode_distinct(
     texts: list[str], encoder: DualEncoder, settings: Settings, world: World, caches: Caches | None
 ) -> tuple[Tensor, list[TextLength] | None]:
     """Embed distinct texts, those of like length together, so that little padding is computed."""
@@ -175,7 +212,7 @@ def _encode_texts(
     mine = {keys[i]: texts[i] for i in order[world.rank :: world.size]}
     shares = world.gather(attempt(lambda: _encode_share(mine, encoder, settings, world, caches)))
     shares = [share for share in shares if len(share)]
-    _check_sizes(text=shares)
+    check_sizes(text=shares)
     embeds = torch.empty(len(texts), shares[0].shape[-1])
     for rank, share in enumerate(shares):
         embeds[order[rank :: world.size]] = share
@@ -208,7 +245,7 @@ def _encode_share(
                 known.update(zip(batch, embeds, strict=True))
             shown.update(len(batch))
     vectors = [known[key] for key in texts]
-    _check_sizes(text=[vector[None] for vector in vectors])
+    check_sizes(text=[vector[None] for vector in vectors])
     return torch.stack(vectors) if vectors else torch.zeros(0, 0)
 
 
@@ -248,7 +285,7 @@ def normalised(embeds: Any, n: int, what: str) -> Tensor:
     return unit
 
 
-def _check_sizes(**embeds: list[Tensor]) -> None:
+def check_sizes(**embeds: list[Tensor]) -> None:
     """Raise a DCIError unless all embeddings have the same size."""
     sizes = {what: sorted({tensor.shape[-1] for tensor in tensors}) for what, tensors in embeds.items()}
     if len({size for found in sizes.values() for size in found}) > 1:

@@ -15,7 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 import dci
-from dci import DCIError
+from dci import DCIError, Row
 from dci_metrics.distributed import cores
 from dci_metrics.sources import Share, Source
 from dci_metrics.subcrops import Crop, Entry, Photo, read_row
@@ -38,9 +38,15 @@ def loaders(device: str | None) -> int:
 
 @dataclass
 class Clock:
-    """Seconds by stage."""
+    """What a run cost.
+
+    Attributes:
+        seconds: By stage.
+        pieces: Texts that were encoded, where texts are read in pieces.
+    """
 
     seconds: dict[str, float] = field(default_factory=dict)
+    pieces: int | None = None
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -62,6 +68,7 @@ class Settings:
         on_error: "raise", or "skip" to leave out photos that are missing or broken.
         progress: Whether bars are shown on a terminal.
         loaders: Threads that load ahead of the model.
+        reading: How texts over the model's limit are read (`encoders/reading.py`).
     """
 
     batch_size: int
@@ -69,6 +76,7 @@ class Settings:
     on_error: str
     progress: bool
     loaders: int = LOADERS
+    reading: str = "truncate"
 
 
 @dataclass
@@ -140,6 +148,7 @@ class Walk:
         prepare: Run on the crops of each photo, in the loading threads.
         known: Keys of crops that are not needed. Where it is given, what is the same to the last pixel is made once.
         share: Of the photos that this process takes.
+        read: Makes a photo of a row.
 
     Attributes:
         records: Of the photos met so far; all of them at the end.
@@ -154,9 +163,10 @@ class Walk:
         prepare: Callable[[Sequence[Any]], Sequence[Any]] | None = None,
         known: Container[str] | None = None,
         share: Share = Share(),  # noqa: B008  # immutable
+        read: Callable[[Row], Photo] = read_row,
     ) -> None:
         self.source, self.wanted, self.settings, self.clock = source, wanted, settings, clock
-        self.prepare, self.known, self.share = prepare, known, share
+        self.prepare, self.known, self.share, self.read = prepare, known, share, read
         self.records: list[Record] = []
 
     def __iter__(self) -> Iterator[Loaded]:
@@ -203,7 +213,7 @@ class Walk:
                 return Loaded(place, photo, error=error)
 
         rows = self.source.read_share(self.share, photos=True, masks=self.settings.crop == "masked")
-        yield from _in_order(load, ((place, read_row(row)) for place, row in rows), self.settings.loaders)
+        yield from _in_order(load, ((place, self.read(row)) for place, row in rows), self.settings.loaders)
 
     def _needed(self, photo: Photo, entries: list[Entry]) -> tuple[list[str], dict[str, Entry]]:
         """The key of each entry's crop, and the entries whose crops are to be made."""
