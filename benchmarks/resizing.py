@@ -14,7 +14,7 @@ import torch
 
 import dci_metrics
 from dci_metrics import encoders
-from dci_metrics.benchmark import select_tasks
+from dci_metrics.matching import select_tasks
 from dci_metrics.sources import open_source
 from dci_metrics.subcrops import read_photos
 

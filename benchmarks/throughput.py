@@ -28,8 +28,9 @@ import torch
 
 import dci_metrics
 from dci_metrics import encoders
-from dci_metrics.benchmark import default_batch_size, select_tasks
+from dci_metrics.benchmark import default_batch_size
 from dci_metrics.encoding import index_texts
+from dci_metrics.matching import select_tasks
 from dci_metrics.sources import open_source
 from dci_metrics.subcrops import Photo, read_photos
 

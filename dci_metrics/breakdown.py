@@ -18,7 +18,10 @@ MOST_DEPTH = 4
 PHOTO = "photo"
 UNKNOWN = "unknown"
 
-Kind = Literal["size", "depth"]
+WORDS = (50, 100, 200, 400, 800)
+"""Words of a caption at which the next bin begins."""
+
+Kind = Literal["size", "depth", "length"]
 
 BINS: dict[Kind, tuple[str, ...]] = {
     "size": (
@@ -28,8 +31,9 @@ BINS: dict[Kind, tuple[str, ...]] = {
         f">={SIDES[-1]}",
     ),
     "depth": (PHOTO, *map(str, range(MOST_DEPTH)), f">={MOST_DEPTH}", UNKNOWN),
+    "length": (f"<{WORDS[0]}", *(f"{low}-{high - 1}" for low, high in pairwise(WORDS)), f">={WORDS[-1]}"),
 }
-"""In order. "photo" is the whole photo; depth 0 is a mask that lies in no other."""
+"""In order. "photo" is the whole photo; depth 0 is a mask that lies in no other; length is that of the caption."""
 
 
 def bin_of(entry: Entry, kind: Kind, depths: Depths | None) -> str:
@@ -37,9 +41,12 @@ def bin_of(entry: Entry, kind: Kind, depths: Depths | None) -> str:
 
     Args:
         entry: The photo, or a subcrop.
-        kind: "size" of the subcrop as the model sees it (widened by 15 %, cut at the photo's edge), or "depth".
+        kind: "size" of the subcrop as the model sees it (widened by 15 %, cut at the photo's edge), "depth", or
+            "length" of the first caption in words.
         depths: Of all masks, where known.
     """
+    if kind == "length":
+        return BINS["length"][sum(len(entry.captions[0].split()) >= start for start in WORDS)]
     if entry.key == "base":
         return PHOTO
     if kind == "size":
@@ -57,6 +64,7 @@ def break_down(
     values: Mapping[str, Mapping[tuple[str, str], float]],
     rates: set[str],
     depths: Depths | None,
+    kinds: Sequence[Kind] = ("size", "depth"),
 ) -> Breakdown:
     """Count by bin.
 
@@ -65,21 +73,22 @@ def break_down(
         values: By test, what became of each of its entries, by (image_id, key).
         rates: The tests whose values are rates, which have no right and wrong.
         depths: Of all masks, where known.
+        kinds: What to count by.
 
     Returns:
         By test, kind and bin; bins without an entry are left out.
     """
-    bins = {kind: [bin_of(entry, kind, depths) for entry in entries] for kind in BINS}
+    bins = {kind: [bin_of(entry, kind, depths) for entry in entries] for kind in kinds}
     keys = [(entry.image_id, entry.key) for entry in entries]
     found: Breakdown = {}
     for test, of_test in values.items():
-        found[test] = {kind: {} for kind in BINS}
-        for kind, order in BINS.items():
+        found[test] = {kind: {} for kind in kinds}
+        for kind in kinds:
             members: dict[str, list[float]] = {}
             for key, name in zip(keys, bins[kind], strict=True):
                 if key in of_test:
                     members.setdefault(name, []).append(of_test[key])
-            for name in (name for name in order if name in members):
+            for name in (name for name in BINS[kind] if name in members):
                 total, n = sum(members[name]), len(members[name])
                 correct = None if test in rates else int(total)
                 found[test][kind][name] = {"n": n, "correct": correct, "value": total / n}

@@ -4,7 +4,8 @@ dci eval MODEL --dataset dci --out clip.json --examples clip.parquet
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +81,10 @@ class Tests:
             "mask_id": [entry.mask_id for entry in entries],
             "crop_xyxy": [list(entry.crop_xyxy) for entry in entries],
             "test": [task.key] * len(entries),
-            "caption": [_storable(texts[t]) for t in rivals.own_text.tolist()],
+            "caption": [storable(texts[t]) for t in rivals.own_text.tolist()],
             "score": rivals.own.tolist(),
             "rival_score": _where(known, rivals.best.tolist()),
-            "rival_text": _where(known, [None if task.by_text else _storable(texts[t]) for t in rivals.text.tolist()]),
+            "rival_text": _where(known, [None if task.by_text else storable(texts[t]) for t in rivals.text.tolist()]),
             "rival_image_id": [source.image_id if source else None for source in sources],
             "rival_key": [source.key if source else None for source in sources],
             "margin": _where(known, (rivals.own - rivals.best).tolist()),
@@ -135,20 +136,31 @@ def read(path: Path) -> tuple[dict[str, Any], pa.Table]:
     Raises:
         DCIError: If it is none.
     """
+    with opened(path, SCHEMA) as (run, file):
+        return run, file.read()
+
+
+@contextmanager
+def opened(path: Path, schema: pa.Schema) -> Iterator[tuple[dict[str, Any], pq.ParquetFile]]:
+    """A file of examples while it is read: which run it is of, and the file.
+
+    Raises:
+        DCIError: If it is none with rows of the schema, or cannot be read.
+    """
     try:
-        table = pq.read_table(path)
+        with pq.ParquetFile(path) as file:
+            run = (file.schema_arrow.metadata or {}).get(ABOUT)
+            if run is None or file.schema_arrow.names != schema.names:
+                raise DCIError(f"{path}: is no file of `dci eval --examples`, or one of other tests than the results")
+            yield json.loads(run), file
     except (OSError, pa.ArrowInvalid) as error:
         raise DCIError(f"{path}: cannot be read ({error}); expected a file of `dci eval --examples`") from error
-    run = (table.schema.metadata or {}).get(ABOUT)
-    if run is None or table.schema.names != SCHEMA.names:
-        raise DCIError(f"{path}: is no file of `dci eval --examples`")
-    return json.loads(run), table
 
 
 def _where(known: Sequence[bool], values: Sequence[Any]) -> list[Any]:
     return [value if has else None for has, value in zip(known, values, strict=True)]
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """Arrow's text is UTF-8, which half of a surrogate pair, as JSON may have it, is not."""
     return text.encode("utf-8", "replace").decode()

@@ -8,14 +8,14 @@ import PIL.Image
 import torch
 from torch import Tensor
 
-from dci import DCIError
+from dci import DCIError, Row
 from dci_metrics.cache import ScoreCache
 from dci_metrics.distributed import World
 from dci_metrics.encoders.base import LooksOnce, MeasuresTexts, PairScorer
 from dci_metrics.encoding import Encoded, attempt, index_texts, tensor_of
 from dci_metrics.scoring import Similarity
 from dci_metrics.sources import Share, Source
-from dci_metrics.subcrops import Entry, read_photos
+from dci_metrics.subcrops import Entry, Photo, read_row
 from dci_metrics.tasks import Task
 from dci_metrics.walk import Clock, Record, Settings, Walk, fingerprint, why_empty
 
@@ -89,6 +89,7 @@ def score_pairs(
     world: World,
     run_tests: Score,
     cache: ScoreCache | None = None,
+    read: Callable[[Row], Photo] = read_row,
 ) -> Encoded:
     """Score the pairs that the wanted tests compare, and no others.
 
@@ -105,17 +106,18 @@ def score_pairs(
         world: The processes that share the photos; each of them gets the whole outcome.
         run_tests: Told what there is to score, and looks at it as the tests do.
         cache: Scores of earlier runs, and where those of this one are kept; written even when it is interrupted.
+        read: Makes a photo of a row.
 
     Raises:
         DCIError: As `encoding.encode`, or if scores are not finite or of the wrong shape.
     """
     known: Known = {}
-    entries = _planned(source, wanted)
+    entries = _planned(source, wanted, read)
     text_index, scores = _tried(entries, wanted, known, run_tests)
     for _ in range(WALKS):
         needed = _by_image(entries, text_index, scores)
         # None is known without its texts: all crops are made, but what is the same to the last pixel once.
-        walk = Walk(source, wanted, settings, clock, known=frozenset(), share=Share(world.rank, world.size))
+        walk = Walk(source, wanted, settings, clock, known=frozenset(), share=Share(world.rank, world.size), read=read)
         shares = world.gather(attempt(partial(_walk, walk, scorer, needed, clock, cache)))
         records = sorted((record for share, _ in shares for record in share), key=lambda record: record.place)
         for _, found in shares:
@@ -136,10 +138,10 @@ def score_pairs(
     )
 
 
-def _planned(source: Source, wanted: Sequence[Task]) -> list[Entry]:
+def _planned(source: Source, wanted: Sequence[Task], read: Callable[[Row], Photo]) -> list[Entry]:
     """The entries of the tests as far as the rows tell, without a look at the photos."""
     entries: list[Entry] = []
-    for photo in read_photos(source.read(photos=False)):
+    for photo in map(read, source.read(photos=False)):
         try:
             photo.check(wanted)
         except DCIError:  # the walk meets it too, and says so or lists it

@@ -47,6 +47,7 @@ class Task:
         captions: How many of an entry's captions take part; entries with fewer are dropped before grouping.
         negative: For "neg", the first "swaps", or the "hardest" of all kinds by the release's CLIP scores.
         by_text: Whether captions look for their image, instead of images for their caption.
+        config: The configuration of the dataset that entries and captions are of.
     """
 
     key: str
@@ -56,6 +57,7 @@ class Task:
     captions: int = 1
     negative: Literal["swaps", "hardest"] = "swaps"
     by_text: bool = False
+    config: Literal["sdci", "full"] = "sdci"
 
     def takes(self, entry: Member) -> bool:
         """Whether an entry is in this test."""
@@ -66,7 +68,7 @@ class Task:
     @property
     def is_paper(self) -> bool:
         """Whether the test is one of the paper's code, or one of those that stand beside them here."""
-        return self.kind in ("scm", "neg")
+        return self.config == "sdci" and self.kind in ("scm", "neg")
 
     @property
     def has_negative(self) -> bool:
@@ -119,5 +121,23 @@ TASKS: dict[str, Task] = {
     )
 }
 
+FULL_TASKS: dict[str, Task] = {
+    task.key: task
+    for task in (
+        Task("full_scm", "Full SCM", "all", "scm", config="full"),
+        Task("full_scm_t2i", "Full SCM, text → image", "all", "scm", by_text=True, config="full"),
+        Task("full_scm_photo", "Full photo SCM", "all", "photo_scm", config="full"),
+        Task("full_scm_photo_t2i", "Full photo SCM, text → image", "all", "photo_scm", by_text=True, config="full"),
+    )
+}
+"""The same with whole descriptions instead of summaries, which no model of 77 tokens reads to the end. They are tests
+of other entries, and stand in results of their own."""
+
 PAPER_TASKS = {key: task for key, task in TASKS.items() if task.is_paper}
 """What is run unless other tests are asked for."""
+
+
+def title_of(key: str) -> str:
+    """What tables and plots call a test."""
+    task = TASKS.get(key) or FULL_TASKS.get(key)
+    return task.title if task else key

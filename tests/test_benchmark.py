@@ -226,7 +226,8 @@ def test_texts_that_are_the_same_tokens_are_encoded_once(rows, clip, monkeypatch
     same = [" the red  thing", "The red thing", "the\nred thing ", f"{beyond}four", f"{beyond}five"]
     other = ["the red things", "the red thing.", "", *(f"a thing {n} " * n for n in range(1, 20))]
     texts = dict.fromkeys([*same, *other])
-    found, _ = encoding._encode_texts(list(texts), encoder, walk.Settings(4, "box", "raise", False), World(), None)
+    embeds, _ = encoding.encode_texts(list(texts), encoder, walk.Settings(4, "box", "raise", False), World(), None)
+    found = embeds.vectors
     assert len(seen) == len(texts) - 3
     rows_of = dict(zip(texts, found, strict=True))
     assert all(torch.equal(rows_of[text], rows_of[same[0]]) for text in same[:3])
@@ -244,7 +245,7 @@ def test_the_order_of_photos_does_not_change_embeddings(rows, clip):
         found = encoding.encode(source, encoder, list(TASKS.values()), settings, walk.Clock(), World())
         embeds = found.similarity
         images = {(e.image_id, e.key): embed for e, embed in zip(found.entries, embeds.image_embeds, strict=True)}
-        return images, {text: embeds.text_embeds[i] for text, i in found.text_index.items()}
+        return images, {text: embeds.texts.vectors[i] for text, i in found.text_index.items()}
 
     for one, other in zip(embeddings(rows), embeddings(rows[::-1]), strict=True):
         assert one.keys() == other.keys()

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from dci_metrics.benchmark import evaluate, select_tasks
+from dci_metrics.benchmark import evaluate
 from dci_metrics.encoders.base import DualEncoder
+from dci_metrics.matching import select_tasks
 
 VALIDATION_TESTS = ("all_scm", "all_neg")
 """The tests that are run while training: those that need one caption and one negative of each entry."""
