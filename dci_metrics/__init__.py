@@ -32,7 +32,7 @@ def metric_path(name: str) -> str:
     """The folder of one of this package's metrics, for `evaluate.load`.
 
     Args:
-        name: `dci_scm`.
+        name: `dci_scm` or `dci_retrieval`.
 
     Raises:
         DCIError: If there is no such metric.

@@ -1,29 +1,30 @@
 """Dataset × model → result: what is encoded, once; what is scored."""
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-import torch
-from torch import Tensor
-
 from dci import DCIError
-from dci_metrics import depths, encoders, pairs, revisions, sample, scoring, statistics
-from dci_metrics.breakdown import break_down
-from dci_metrics.cache import EmbeddingCache, ScoreCache, default_folder, model_key
+from dci_metrics import depths, encoders, matching, pairs, revisions, sample
+from dci_metrics.breakdown import Kind, break_down
+from dci_metrics.cache import EmbeddingCache, ScoreCache, default_folder, model_key, texts_name
+from dci_metrics.described import depths_of, read_described
 from dci_metrics.distributed import World, is_main_process
+from dci_metrics.encoders import reading as readings
 from dci_metrics.encoders.base import DualEncoder, PairScorer
 from dci_metrics.encoding import Caches, Encoded, encode
 from dci_metrics.examples import Tests
 from dci_metrics.examples import write as write_examples
 from dci_metrics.files import refuse_unwritable
-from dci_metrics.results import Result, Score
-from dci_metrics.scoring import Similarity
-from dci_metrics.sources import open_source
-from dci_metrics.subcrops import Crop, Entry
-from dci_metrics.tasks import GROUP_SIZE, PAPER_TASKS, TASKS, Task
+from dci_metrics.results import Result
+from dci_metrics.retrieval import examples as retrieval_examples
+from dci_metrics.retrieval import run as retrieval
+from dci_metrics.sources import Source, open_source
+from dci_metrics.subcrops import Crop, read_row
+from dci_metrics.tasks import GROUP_SIZE, Task
 from dci_metrics.walk import Clock, Settings, loaders
 
 
@@ -50,6 +51,12 @@ def evaluate(
     progress: bool = True,
     examples: str | Path | None = None,
     force: bool = False,
+    protocols: Iterable[str] | None = None,
+    goal_list: str | Path | None = None,
+    recall_at: Sequence[int] | None = None,
+    max_tokens: int | None = None,
+    stretch: str | None = None,
+    reading: str = "truncate",
 ) -> Result:
     """Score a CLIP-style model on sDCI's tests, as the paper's section 4.1 defines them.
 
@@ -60,11 +67,12 @@ def evaluate(
             `score(images, texts)` that gives (images, texts).
         dataset: A folder of `dci build`, a release folder, a Hub id, `sample:scenes`, `sample:photographs`, a
             dataset loaded with `datasets`, or a list of rows of the configuration `sdci`.
-        split: `train`, `validation` or `test`, where the dataset has several.
+        split: `train`, `validation` or `test`, where the dataset has several; of retrieval also "all" of them.
         photos: Folder of photos or `sa_000138.tar`, for a dataset given by its name that has none, such as one on the
             Hub.
         tests: Some of `dci_metrics.tasks.TASKS`, or "all"; None for those of the paper. Those on random groups compare
-            every image with every text: long work for a model with `score`.
+            every image with every text: long work for a model with `score`. Or some of `FULL_TASKS` beside them, on
+            the whole descriptions of the configuration `full`. ["retrieval"] for the `protocols`.
         processor: Of a loaded model; by default its checkpoint's.
         adapter: Folder or Hub id of a PEFT adapter, such as the paper's LoRA weights, to merge into a transformers
             model.
@@ -87,6 +95,15 @@ def evaluate(
         examples: Parquet file to write, one row an entry and test: keys, scores, margin, right or wrong
             (`dci_metrics.examples`).
         force: Whether that file is overwritten if it exists.
+        protocols: Of retrieval: some of `dci_metrics.retrieval.protocols.PROTOCOLS`, or None for all; they need the
+            dataset's configuration `full`. Given without `tests`, they are what is scored.
+        goal_list: File of photos and texts that the protocol `goal` takes (`dci_metrics.retrieval.lists`).
+        recall_at: Of retrieval: the K of R@K; None for 1, 5 and 10.
+        max_tokens: Tokens to read of a text, special tokens counted; None for the model's own limit.
+        stretch: How its position embeddings are stretched where that is more than it has: "interpolate" or
+            "keep-first-20" (`encoders/stretching.py`).
+        reading: How texts over the limit are read: "truncate", "sentences-mean" or "sentences-max"
+            (`encoders/reading.py`).
 
     Returns:
         Scores with intervals and chance, the outcome of every entry, and what they depend on.
@@ -99,12 +116,22 @@ def evaluate(
         raise DCIError(f"expected a batch size of at least 1, got {batch_size}")
     if crop not in get_args(Crop):
         raise DCIError(f"no crop {crop!r}: expected one of {', '.join(get_args(Crop))}")
-    wanted = select_tasks(tests)
+    readings.check_name(reading)
+    tests = None if tests is None else list(tests)
+    by_retrieval = retrieval.is_retrieval(tests, protocols, goal_list, recall_at)
+    if by_retrieval and crop != "box":
+        raise DCIError(f"--crop {crop} is of subcrops, and {retrieval.TEST} is of whole photos; leave it out")
+    wanted = [] if by_retrieval else matching.select_tasks(tests)
     if examples is not None:
         refuse_unwritable(Path(examples), force)
     clock = Clock()
     # A mistyped dataset or split is found before a model of some gigabytes is read.
-    source = open_source(dataset, "sdci", split, on_error, photos)
+    plan = None
+    if by_retrieval:
+        plan = retrieval.plan(dataset, protocols, split, on_error, photos, goal_list, recall_at)
+    is_full = any(task.config == "full" for task in wanted)
+    config = "full" if is_full else "sdci"
+    source = plan.source if plan is not None else open_source(dataset, config, split, on_error, photos)
     encoder = encoders.load(
         model,
         processor=processor,
@@ -115,67 +142,143 @@ def evaluate(
         resize=resize,
         trust_remote_code=trust_remote_code,
         compile=compile,
+        max_tokens=max_tokens,
+        stretch=stretch,
     )
+    readings.check(reading, encoder, encoders.describe(encoder).id)
     threads = loaders(encoders.describe(encoder).device)
-    how = Settings(batch_size or default_batch_size(encoder), crop, on_error, progress, threads)
-    world = World()
-    folder = _cache_folder(model, encoder, cache)
-    if isinstance(encoder, PairScorer):
-        known_scores = ScoreCache(folder / "pairs") if folder is not None else None
-        encoded = pairs.score_pairs(
-            source, encoder, wanted, how, clock, world, lambda *found: _run(wanted, *found), known_scores
-        )
-    else:
-        known = Caches(EmbeddingCache(folder / "images"), EmbeddingCache(folder / "texts")) if folder else None
-        encoded = encode(source, encoder, wanted, how, clock, world, known)
-    with clock.stage("score"):
-        found = _run(wanted, encoded.entries, encoded.text_index, encoded.similarity)
-        scores = {task.key: _score(task, encoded, found[task.key], seed) for task in wanted}
-        outcomes = {task.key: _marks(task, encoded, found[task.key]) for task in wanted}
-    info, settings = _described(model, encoder, how, seed)
-    result = Result(
-        model=info,
-        dataset={
-            "id": source.id,
-            "revision": source.revision,
-            "config": source.config,
-            "split": source.split,
-            "fingerprint": encoded.fingerprint,
-        },
-        settings=settings,
-        scores=scores,
-        entries=[(entry.image_id, entry.key) for entry in encoded.entries],
-        outcomes={key: marks for key, marks in outcomes.items() if isinstance(marks, str)},
-        rates={key: rates for key, rates in outcomes.items() if not isinstance(rates, str)},
-        timing={
-            "seconds": round(time.perf_counter() - started, 3),
-            "images": encoded.images,
-            "texts": len(encoded.text_index),
-            "stages": {name: round(seconds, 3) for name, seconds in clock.seconds.items()},
-        },
-    )
-    values = {task.key: result.values_of(task.key) for task in wanted}
-    result.breakdown = break_down(encoded.entries, values, set(result.rates), depths.find(dataset, split))
+    how = Settings(batch_size or default_batch_size(encoder), crop, on_error, progress, threads, reading)
+    run = Run(model, encoder, how, World(), clock, _cache_folder(model, encoder, cache), seed, started)
+    if plan is not None:
+        result, scored = _retrieve(run, plan)
+        if examples is not None and is_main_process():
+            retrieval_examples.write(Path(examples), scored, result, force)
+        return result
+    result, encoded = _match(run, source, wanted, partial(depths.find, dataset, split))
     if examples is not None and is_main_process():
         rows = Tests(encoded.entries, encoded.text_index, encoded.similarity, wanted)
         write_examples(Path(examples), rows, result, force)
     return result
 
 
-def _described(
-    model: Any, encoder: DualEncoder | PairScorer, how: Settings, seed: int
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a result says of its model, and of its settings."""
-    info = asdict(encoders.describe(encoder))
-    if info["revision"] is None and isinstance(model, str | Path):
-        info["revision"] = revisions.of_weights(sample.local_model(model))
-    settings = {"mode": "paper", "group_size": GROUP_SIZE, "crop": how.crop, "batch_size": how.batch_size}
-    settings |= {key: info.pop(key) for key in ("dtype", "device", "image_backend", "compiled", "scorer")}
-    settings["seed"] = seed
-    question = info.pop("question")
-    if question is not None:
-        settings["question"] = question
-    return info, settings
+@dataclass(frozen=True)
+class Run:
+    """What is the same for all tests.
+
+    Attributes:
+        model: As the user gave it.
+        encoder: Made of it.
+        how: Settings.
+        world: The processes that share the work.
+        clock: Told what took how long.
+        folder: Where what the model computes is kept; None where it is not.
+        seed: Of the intervals' resampling.
+        started: When, by `time.perf_counter`.
+    """
+
+    model: Any
+    encoder: DualEncoder | PairScorer
+    how: Settings
+    world: World
+    clock: Clock
+    folder: Path | None
+    seed: int
+    started: float
+
+    @property
+    def caches(self) -> Caches | None:
+        """The embeddings of earlier runs."""
+        if self.folder is None:
+            return None
+        texts = texts_name("texts", encoders.describe(self.encoder))
+        return Caches(EmbeddingCache(self.folder / "images"), EmbeddingCache(self.folder / texts))
+
+    def timing(self, images: int, texts: int) -> dict[str, Any]:
+        """What a result says of its time."""
+        stages = {name: round(seconds, 3) for name, seconds in self.clock.seconds.items()}
+        counts = {"images": images, "texts": texts}
+        if self.clock.pieces is not None:
+            counts["pieces"] = self.clock.pieces
+        return {"seconds": round(time.perf_counter() - self.started, 3), **counts, "stages": stages}
+
+    def described(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a result says of its model, and of its settings."""
+        info = asdict(encoders.describe(self.encoder))
+        if info["revision"] is None and isinstance(self.model, str | Path):
+            info["revision"] = revisions.of_weights(sample.local_model(self.model))
+        how = self.how
+        settings = {"mode": "paper", "group_size": GROUP_SIZE, "crop": how.crop, "batch_size": how.batch_size}
+        settings |= {key: info.pop(key) for key in ("dtype", "device", "image_backend", "compiled", "scorer")}
+        settings["seed"] = self.seed
+        unusual = {key: info.pop(key) for key in ("question", "max_tokens", "stretch")}
+        unusual["reading"] = how.reading if how.reading != readings.READINGS[0] else None
+        settings |= {key: value for key, value in unusual.items() if value is not None}
+        return info, settings
+
+
+def _match(
+    run: Run, source: Source, wanted: Sequence[Task], find_depths: Callable[[], depths.Depths | None]
+) -> tuple[Result, Encoded]:
+    """The result of SCM and negatives, of summaries or of whole descriptions; and what it is made of."""
+    is_full = wanted[0].config == "full"
+    read = read_described if is_full else read_row
+    if isinstance(run.encoder, PairScorer):
+        name = texts_name("pairs", encoders.describe(run.encoder))
+        scores = ScoreCache(run.folder / name) if run.folder else None
+        score = partial(matching.run, wanted)
+        encoded = pairs.score_pairs(source, run.encoder, wanted, run.how, run.clock, run.world, score, scores, read)
+    else:
+        encoded = encode(source, run.encoder, wanted, run.how, run.clock, run.world, run.caches, read)
+    with run.clock.stage("score"):
+        found = matching.run(wanted, encoded.entries, encoded.text_index, encoded.similarity)
+        figures = {task.key: matching.score_of(task, encoded, found[task.key], run.seed) for task in wanted}
+        outcomes = {task.key: matching.marks_of(task, encoded, found[task.key]) for task in wanted}
+    info, settings = run.described()
+    result = Result(
+        model=info,
+        dataset=_data(source, encoded.fingerprint),
+        settings=settings | ({"mode": "full"} if is_full else {}),
+        scores=figures,
+        entries=[(entry.image_id, entry.key) for entry in encoded.entries],
+        outcomes={key: marks for key, marks in outcomes.items() if isinstance(marks, str)},
+        rates={key: rates for key, rates in outcomes.items() if not isinstance(rates, str)},
+        timing=run.timing(encoded.images, len(encoded.text_index)),
+    )
+    values = {task.key: result.values_of(task.key) for task in wanted}
+    kinds: tuple[Kind, ...] = ("size", "depth", "length") if is_full else ("size", "depth")
+    of_masks = depths_of(encoded.entries) if is_full else find_depths()
+    result.breakdown = break_down(encoded.entries, values, set(result.rates), of_masks, kinds)
+    return result, encoded
+
+
+def _retrieve(run: Run, plan: retrieval.Plan) -> tuple[Result, retrieval.Scored]:
+    """The result of retrieval, and what it is made of."""
+    info, settings = run.described()
+    if isinstance(run.encoder, PairScorer):
+        raise DCIError(
+            f"{info['id']}: looks at an image and a text together, so that retrieval would take a run for every pair; "
+            "it is for models with embeddings"
+        )
+    scored = retrieval.score(plan, run.encoder, info["image_size"], run.how, run.clock, run.world, run.caches, run.seed)
+    for name in ("group_size", "crop"):  # there is none
+        del settings[name]
+    result = Result(
+        model=info,
+        dataset=_data(plan.source, scored.fingerprint),
+        settings=settings | {"mode": retrieval.TEST, "protocols": scored.protocols},
+        scores=scored.scores,
+        entries=scored.entries,
+        outcomes={},
+        timing=run.timing(scored.images, scored.texts),
+        ranks=scored.ranks,
+    )
+    return result, scored
+
+
+def _data(source: Source, fingerprint: str) -> dict[str, Any]:
+    """What a result says of its dataset."""
+    named = {"id": source.id, "revision": source.revision, "config": source.config, "split": source.split}
+    return named | {"fingerprint": fingerprint}
 
 
 def _cache_folder(model: Any, encoder: DualEncoder | PairScorer, cache: bool | str | Path) -> Path | None:
@@ -194,88 +297,3 @@ def default_batch_size(encoder: DualEncoder | PairScorer) -> int:
     if info.scorer == "vqascore":
         return 8  # with each text come all tokens of the image
     return 16 if info.device == "cpu" else 128
-
-
-def select_tasks(keys: Iterable[str] | None) -> list[Task]:
-    """The tests of the given keys, in the paper's order; those of the paper for None, all there are for "all".
-
-    Raises:
-        DCIError: If a key is none of the tests'.
-    """
-    wanted = list(PAPER_TASKS if keys is None else keys)
-    if wanted == ["all"]:
-        return list(TASKS.values())
-    unknown = [key for key in wanted if key not in TASKS]
-    if unknown or not wanted:
-        known = ", ".join(TASKS)
-        raise DCIError(f"no test {', '.join(map(repr, unknown)) or 'given'}: expected some of {known}, or all")
-    return [task for task in TASKS.values() if task.key in wanted]
-
-
-def _run(
-    wanted: Sequence[Task], entries: Sequence[Entry], text_index: dict[str, int], similarity: Similarity
-) -> dict[str, scoring.Outcomes | scoring.Rates]:
-    """Run the wanted tests on the scores of images against texts."""
-    found: dict[str, scoring.Outcomes | scoring.Rates] = {}
-    for task in wanted:
-        members = task.members(entries)
-        images = torch.tensor(members, dtype=torch.long)
-        texts = [[text_index[text] for text in entries[i].texts(task)] for i in members]
-        captions, negatives = _columns(texts, task)
-        if task.kind == "scm":
-            found[task.key] = scoring.match_in_groups(similarity, images, captions, GROUP_SIZE)
-        elif task.kind == "neg":
-            positive = similarity.pairs(images[:, None], captions)
-            found[task.key] = scoring.beat_negative(positive, similarity.pairs(images, negatives))
-        elif task.kind == "random_scm":
-            found[task.key] = scoring.chance_of_match(similarity, images, captions[:, 0], GROUP_SIZE, task.by_text)
-        else:
-            number = {image_id: n for n, image_id in enumerate(dict.fromkeys(entry.image_id for entry in entries))}
-            photos = torch.tensor([number[entries[i].image_id] for i in members], dtype=torch.long)
-            found[task.key] = scoring.match_within_photos(similarity, images, captions[:, 0], photos, task.by_text)
-    return found
-
-
-def _columns(texts: list[list[int]], task: Task) -> tuple[Tensor, Tensor]:
-    """(n, k) captions and (n,) negatives of a test's entries."""
-    width = task.captions + task.has_negative
-    table = torch.tensor(texts, dtype=torch.long).reshape(len(texts), width)
-    return table[:, : task.captions], table[:, -1]
-
-
-def _score(task: Task, encoded: Encoded, found: scoring.Outcomes | scoring.Rates, seed: int) -> Score:
-    """One test's figure."""
-    entries = [encoded.entries[i] for i in task.members(encoded.entries)]
-    photos = [entry.image_id for entry in entries]
-    n = len(entries)
-    is_rate = isinstance(found, scoring.Rates)
-    values = found.rate if isinstance(found, scoring.Rates) else found.correct.double()
-    texts = {encoded.text_index[text] for entry in entries for text in entry.texts(task)}
-    lengths = [encoded.text_lengths[t] for t in texts] if encoded.text_lengths is not None else None
-    return Score(
-        value=float(values.sum()) / n if n else None,
-        correct=None if is_rate else int(values.sum()),
-        n=n,
-        n_images=n,
-        n_texts=len(texts),
-        ci95=statistics.interval(values, photos, seed=seed),
-        chance=task.chance(photos),
-        ties=int(found.tied.sum()),
-        truncated=sum(t.lost > 0 for t in lengths) / max(1, len(lengths)) if lengths is not None else None,
-        tokens_lost=sum(t.lost for t in lengths) if lengths is not None else None,
-        left_out=[{"image_id": i, "reason": r} for i, rule, r in encoded.left_out if rule == task.rule],
-    )
-
-
-def _marks(task: Task, encoded: Encoded, found: scoring.Outcomes | scoring.Rates) -> str | list[float | None]:
-    """What became of every entry, in the order of all entries."""
-    members = task.members(encoded.entries)
-    if isinstance(found, scoring.Rates):
-        rates: list[float | None] = [None] * len(encoded.entries)
-        for i, rate in zip(members, found.rate.tolist(), strict=True):
-            rates[i] = rate
-        return rates
-    marks = ["-"] * len(encoded.entries)
-    for i, right in zip(members, found.correct.tolist(), strict=True):
-        marks[i] = "1" if right else "0"
-    return "".join(marks)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from dci_metrics import cli_hub, mpi
+from dci_metrics.retrieval.protocols import PROTOCOLS
 from dci_metrics.terminal import interruptible, quiet_unless_on_terminal
 from dci_metrics.version import __version__
 
@@ -53,6 +54,21 @@ class Resize(StrEnum):
 
     PIL = "pil"
     DEVICE = "device"
+
+
+class Stretch(StrEnum):
+    """How position embeddings are stretched."""
+
+    INTERPOLATE = "interpolate"
+    KEEP_FIRST_20 = "keep-first-20"
+
+
+class Reading(StrEnum):
+    """How texts over a model's limit are read."""
+
+    TRUNCATE = "truncate"
+    SENTENCES_MEAN = "sentences-mean"
+    SENTENCES_MAX = "sentences-max"
 
 
 class Config(StrEnum):
@@ -165,12 +181,33 @@ def evaluate(
             "how likely its answer is Yes; auto is contrastive where the model can, or else vqascore.",
         ),
     ] = Scorer.AUTO,
-    split: SplitOption = "test",
+    split: Annotated[
+        str, typer.Option("--split", help="train, validation or test; of retrieval also all of them together: all.")
+    ] = "test",
     photos: PhotosOption = None,
     tests: Annotated[
         str | None,
         typer.Option(
-            "--tests", help="Some of the tests, with commas (all_scm,hard_negs), or all; by default the paper's."
+            "--tests",
+            help="Some of the tests, with commas (all_scm,hard_negs), or all those of summaries; by default the "
+            "paper's. Or of full_scm, full_scm_t2i, full_scm_photo, full_scm_photo_t2i. Or retrieval.",
+        ),
+    ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            "--protocol",
+            help=f"Of retrieval, with commas: {', '.join(PROTOCOLS)}, or all.",
+        ),
+    ] = None,
+    recall_at: Annotated[
+        str | None, typer.Option("--recall-at", help="Of retrieval: K of R@K, with commas; by default 1,5,10.")
+    ] = None,
+    goal_list: Annotated[
+        Path | None,
+        typer.Option(
+            "--goal-list",
+            help="Photos and texts of the protocol goal: its JSON (filename, caption), or lines of name, tab, text.",
         ),
     ] = None,
     batch_size: Annotated[
@@ -187,6 +224,26 @@ def evaluate(
     resize: Annotated[
         Resize, typer.Option("--resize", help="pil (the paper's), or device: where the model is, by torch.")
     ] = Resize.PIL,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", min=1, help="Tokens to read of a text; by default up to the model's own limit."),
+    ] = None,
+    stretch: Annotated[
+        Stretch | None,
+        typer.Option(
+            "--stretch",
+            help="Where the model has too few positions for --max-tokens: interpolate all, or keep-first-20 and "
+            "interpolate the others, as Long-CLIP does.",
+        ),
+    ] = None,
+    reading: Annotated[
+        Reading,
+        typer.Option(
+            "--reading",
+            help="Of texts over the limit: truncate reads their beginning, sentences-mean and sentences-max all of "
+            "it in pieces, by the mean of the pieces or the nearest one.",
+        ),
+    ] = Reading.TRUNCATE,
     compile: Annotated[
         bool,
         typer.Option("--compile", help="Compile the model's blocks (torch.compile); on a CPU this needs g++."),
@@ -208,7 +265,7 @@ def evaluate(
     on_error: OnErrorOption = OnError.RAISE,
     force: ForceOption = False,
 ) -> None:
-    """Score a model on the tests of sDCI."""
+    """Score a model on the tests of sDCI, or on retrieval."""
     from dci_metrics.files import refuse_unwritable
 
     for path in (path for path in (out, examples) if path is not None):
@@ -235,10 +292,16 @@ def evaluate(
         dtype=dtype,
         resize=resize.value,
         compile=compile,
+        max_tokens=max_tokens,
+        stretch=stretch.value if stretch is not None else None,
+        reading=reading.value,
         on_error=on_error.value,
         seed=seed,
         examples=examples,
         force=force,
+        protocols=_listed(protocol),
+        goal_list=goal_list,
+        recall_at=_numbers(recall_at, "--recall-at"),
     )
     if not distributed.is_main_process():
         return
@@ -279,7 +342,7 @@ def report(
     ] = None,
     force: ForceOption = False,
 ) -> None:
-    """Write one HTML page, which needs no network: table, plots, and the worst entries with their crops."""
+    """Write one HTML page, which needs no network: table, plots, and the worst entries or queries with their photos."""
     with interruptible():
         from dci_metrics.report import write_report
 
@@ -399,6 +462,13 @@ def _share(processes: int) -> None:
 
 def _listed(given: str | None) -> list[str] | None:
     return [part.strip() for part in given.split(",") if part.strip()] if given is not None else None
+
+
+def _numbers(given: str | None, option: str) -> list[int] | None:
+    parts = _listed(given)
+    if parts is not None and not all(part.isdecimal() for part in parts):
+        raise typer.BadParameter(f"{option}: expected whole numbers with commas, got {given!r}")
+    return None if parts is None else [int(part) for part in parts]
 
 
 def _version(asked: bool) -> None:

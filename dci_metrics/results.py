@@ -1,9 +1,10 @@
 """The result of one model on one split: its type, its JSON, its table."""
 
 import json
+import math
 import platform
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
@@ -13,7 +14,11 @@ from typing import Any
 from dci import DCIError
 from dci_metrics import revisions
 from dci_metrics.files import write_whole
-from dci_metrics.tasks import TASKS
+from dci_metrics.retrieval import checks, measures
+from dci_metrics.retrieval import table as retrieval_table
+from dci_metrics.tables import format_table as format_table
+from dci_metrics.tables import percent as percent
+from dci_metrics.tasks import title_of
 from dci_metrics.version import __version__
 
 SCHEMA = 1
@@ -34,7 +39,7 @@ OPTIONAL = {
 """What it says in words where there is something to say."""
 
 Breakdown = dict[str, dict[str, dict[str, dict[str, float | None]]]]
-"""By test, by "size" and "depth", by bin: n, correct, value."""
+"""By test, by "size", "depth" and "length", by bin: n, correct, value."""
 
 
 @dataclass
@@ -52,9 +57,11 @@ class Score:
         ties: Entries whose score is exactly that of their best rival.
         truncated: Share of the texts that were cut to the model's limit; None when the model does not tell.
         tokens_lost: Tokens cut off, over all texts; likewise.
-        left_out: Photos that are not in the test, and why.
+        left_out: Photos that are not in the test, or of full text those with bad masks, and why.
         unit: What `value` is.
         higher_is_better: Which way is up.
+        empty_texts: Of retrieval, the texts without a letter.
+        duplicate_texts: Of retrieval, the texts that another one before them equals.
     """
 
     value: float | None
@@ -70,6 +77,8 @@ class Score:
     left_out: list[dict[str, str]]
     unit: str = "accuracy"
     higher_is_better: bool = True
+    empty_texts: int | None = None
+    duplicate_texts: int | None = None
 
 
 @dataclass
@@ -79,15 +88,18 @@ class Result:
     Attributes:
         model: What was scored: id, revision, family, adapter, parameters, text_limit, image_size.
         dataset: On what: id, revision, config, split, fingerprint.
-        settings: How: mode, group_size, batch_size, dtype, device, image_backend, compiled, scorer, seed.
+        settings: How: mode, group_size, batch_size, dtype, device, image_backend, compiled, scorer, seed; and where it
+            is not the usual: question, max_tokens, stretch, reading.
         scores: By test.
         entries: (image_id, key) of every entry that is in any of the tests.
         outcomes: By test, one character an entry: "1" right, "0" wrong, "-" not in the test.
-        timing: Seconds in all and by stage, images and texts encoded.
+        timing: Seconds in all and by stage, images and texts encoded; pieces of texts, where they are read so.
         environment: Versions.
         rates: By test on random groups, how likely each entry is right; null for one that is not in the test.
-        breakdown: By test, by "size" and "depth", by bin (`dci_metrics.breakdown`): n, correct (None where entries
-            have rates) and value.
+        breakdown: By test, by "size", "depth" and, of full text, "length", by bin (`dci_metrics.breakdown`): n, correct
+            (None where entries have rates) and value.
+        ranks: Of retrieval, by protocol and direction (`lotlip_i2t`), the ranks of each query's own items
+            (`dci_metrics.retrieval.measures`); its scores are made of them, and it has no outcomes.
     """
 
     model: dict[str, Any]
@@ -101,32 +113,53 @@ class Result:
     schema: int = SCHEMA
     rates: dict[str, list[float | None]] = field(default_factory=dict)
     breakdown: Breakdown = field(default_factory=dict)
+    ranks: dict[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """The model, and the adapter over it: what tables and plots call it."""
+        """The model, the adapter over it, and how far it reads: what tables and plots call it."""
         adapter = self.model.get("adapter")
-        return f"{self.model['id']} + {adapter}" if adapter else str(self.model["id"])
+        return (f"{self.model['id']} + {adapter}" if adapter else str(self.model["id"])) + self.limits
+
+    @property
+    def limits(self) -> str:
+        """How far texts are read, in parentheses after a name; empty for the usual."""
+        tokens = self.settings.get("max_tokens")
+        limits = [f"{tokens} tokens" if tokens else None, self.settings.get("stretch"), self.settings.get("reading")]
+        return f" ({', '.join(str(limit) for limit in limits if limit)})" if any(limits) else ""
 
     def values(self) -> dict[str, float | None]:
         """The figure of each test."""
         return {key: score.value for key, score in self.scores.items()}
 
     def values_of(self, test: str) -> dict[tuple[str, str], float]:
-        """What became of each entry of one test, by (image_id, key): 1 right, 0 wrong, or its rate."""
+        """What became of each entry of one test, by (image_id, key): 1 right, 0 wrong, its rate, or its rank."""
+        if self.ranks:
+            of_entries, measure = self.ranks_of(test)
+            ranked = zip(self.entries, of_entries, strict=True)
+            return {entry: measure.of(ranks) for entry, ranks in ranked if ranks is not None}
         if test in self.rates:
             rates = zip(self.entries, self.rates[test], strict=True)
             return {entry: rate for entry, rate in rates if rate is not None}
         marks = zip(self.entries, self.outcomes[test], strict=True)
         return {entry: float(mark) for entry, mark in marks if mark != "-"}
 
+    def ranks_of(self, test: str) -> tuple[list[tuple[int, ...] | None], measures.Measure]:
+        """Of a score of retrieval, the ranks that it is made of, by entry, and what is made of them."""
+        key, measure = measures.split_key(test)
+        return measures.read_ranks(self.ranks[key]), measure
+
     def to_json(self) -> str:
         """The result file's text; it holds no NaN and no Infinity."""
         data = asdict(self)
         ordered = {"schema": data.pop("schema"), **data}
-        for optional in ("rates", "breakdown"):
+        for optional in ("rates", "breakdown", "ranks"):
             if not ordered[optional]:
                 del ordered[optional]
+        for score in ordered["scores"].values():
+            for optional in ("empty_texts", "duplicate_texts"):
+                if score[optional] is None:
+                    del score[optional]
         return json.dumps(ordered, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def save(self, path: str | Path, force: bool = False) -> None:
@@ -153,9 +186,10 @@ class Result:
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             raise DCIError(f"{path}: field `schema`: expected {SCHEMA}; write the result again with this version")
         try:
-            scores = {key: _read_score(score) for key, score in data["scores"].items()}
+            scores = {key: _read_score(key, score) for key, score in data["scores"].items()}
             entries = [(str(image_id), str(key)) for image_id, key in data["entries"]]
-            parts: dict[str, Any] = {"rates": {}, "breakdown": {}} | data | {"scores": scores, "entries": entries}
+            parts: dict[str, Any] = {"rates": {}, "breakdown": {}, "ranks": {}} | data
+            parts |= {"scores": scores, "entries": entries}
             result = cls(**{f.name: parts[f.name] for f in fields(cls)})
             result._check_kinds()
             result.check()
@@ -171,7 +205,9 @@ class Result:
         Raises:
             ValueError: If outcomes are not those of the entries, or a figure is not that of its outcomes.
         """
-        if sorted([*self.outcomes, *self.rates]) != sorted(self.scores):
+        if self.ranks or self.settings["mode"] == "retrieval":
+            checks.check(self)
+        elif sorted([*self.outcomes, *self.rates]) != sorted(self.scores):
             raise ValueError("`outcomes`, `rates` and `scores` are of other tests")
         for key, marks in self.outcomes.items():
             score = self.scores[key]
@@ -211,10 +247,19 @@ class Result:
         cut = [score for score in self.scores.values() if score.truncated]
         if cut:
             most = max(cut, key=lambda score: score.truncated or 0)
+            how = "have a sentence longer than" if "reading" in settings else "are longer than"
+            # A model of the user's own tells what it cuts, and not where.
+            tokens = self.model.get("text_limit")
+            limit = "the model's limit" if tokens is None else f"the model's {tokens} tokens"
             lines.append(
-                f"Up to {percent(most.truncated)} % of a test's texts are longer than the model's "
-                f"{self.model['text_limit']} tokens and were cut ({most.tokens_lost} tokens lost)."
+                f"Up to {percent(most.truncated)} % of a test's texts {how} {limit} and were cut "
+                f"({most.tokens_lost} tokens lost)."
             )
+        if "reading" in settings:
+            pieces, seconds = self.timing["pieces"], self.timing["stages"]["texts"]
+            lines.append(f"Texts were read as {settings['reading']}: {pieces} pieces in {seconds:.1f} s.")
+        if self.ranks:
+            return "\n".join([*lines, *retrieval_table.notes(self.scores)])
         reasons = Counter(left["reason"] for score in self.scores.values() for left in score.left_out)
         if reasons:
             lines.append(
@@ -224,9 +269,11 @@ class Result:
 
     def table(self) -> str:
         """The scores in percent, as text for a terminal."""
+        if self.ranks:
+            return retrieval_table.table(self.scores)
         rows = [("test", "score", "95 % interval", "chance", "right / entries", "ties", "left out")]
         for key, score in self.scores.items():
-            title = TASKS[key].title if key in TASKS else key
+            title = title_of(key)
             interval = f"{percent(score.ci95[0])} – {percent(score.ci95[1])}" if score.ci95 else "–"
             entries = f"{score.n}" if score.correct is None else f"{score.correct} / {score.n}"
             left_out = f"{len(score.left_out)}"
@@ -236,35 +283,20 @@ class Result:
         return format_table(rows)
 
 
-def _read_score(data: dict[str, Any]) -> Score:
+def _read_score(key: str, data: dict[str, Any]) -> Score:
     ci95 = data["ci95"]
     score = Score(**data | {"ci95": tuple(ci95) if ci95 is not None else None})
     if ci95 is not None and len(ci95) != 2:
-        raise ValueError(f"`ci95` has {len(ci95)} ends")
-    for fraction in (score.value, score.chance, score.truncated, *(ci95 or ())):
-        # NaN is in no interval; sums of rates may be off by their last digit.
-        if fraction is not None and not -1e-9 <= fraction <= 1 + 1e-9:
-            raise ValueError(f"a score has {fraction!r:.40}, which is no fraction")
+        raise ValueError(f"`ci95` of {key} has {len(ci95)} ends")
+    figures = (score.value, score.chance, *(ci95 or ()))
+    # NaN is in no interval; sums of rates may be off by their last digit.
+    highest = math.inf if score.unit == "rank" else 1 + 1e-9
+    for most, figure in [*((highest, figure) for figure in figures), (1, score.truncated)]:
+        if figure is not None and not (-1e-9 <= figure <= most and math.isfinite(figure)):
+            raise ValueError(f"`scores` of {key} have {figure!r:.40}, which is no fraction")
     if not all(isinstance(left[name], str) for left in score.left_out for name in ("image_id", "reason")):
-        raise ValueError("`left_out` does not name photos and reasons in words")
+        raise ValueError(f"`left_out` of {key} does not name photos and reasons in words")
     return score
-
-
-def percent(value: float | None) -> str:
-    """A fraction as percent with two decimals, as the paper prints it."""
-    return "–" if value is None else f"{100 * value:.2f}"
-
-
-def format_table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns under a header row: the first to the left, figures to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join([lines[0], "─" * max(map(len, lines)), *lines[1:]])
 
 
 def environment() -> dict[str, str]:

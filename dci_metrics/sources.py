@@ -240,10 +240,15 @@ def _load(name: str, config: str, split: str, streaming: bool) -> Any:
     try:
         return datasets.load_dataset(name, config, split=split, streaming=streaming)
     except Exception as error:
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        where = "" if Path(name).exists() else "is no folder here, and "
-        hint = f"; build it with the configuration {config!r}" if "BuilderConfig" in first else ""
-        raise DCIError(f"{name}: {where}cannot be loaded as a dataset ({config}, {split}): {first}{hint}") from error
+        raise DCIError(why_not_loaded(name, config, split, error)) from error
+
+
+def why_not_loaded(name: str, config: str, split: str, error: Exception) -> str:
+    """What `datasets` raised, in one line that names the dataset."""
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    where = "" if Path(name).exists() else "is no folder here, and "
+    hint = f"; build it with the configuration {config!r}" if "BuilderConfig" in first else ""
+    return f"{name}: {where}cannot be loaded as a dataset ({config}, {split}): {first}{hint}"
 
 
 def _open_loaded(dataset: Any, config: str) -> Source:

@@ -158,6 +158,14 @@ def test_what_may_differ_is_noted(pair):
     compare(a, b)
 
 
+def test_protocols_that_somebody_wrote_into_tests_of_sdci(pair):
+    expected = compare(*pair)
+    for protocols in (5, {"lotlip": 5}):
+        for result in pair:
+            result.settings["protocols"] = protocols
+        assert compare(*pair) == expected
+
+
 def test_command(pair, tmp_path, monkeypatch, capsys):
     a, b, other = tmp_path / "a.json", tmp_path / "b.json", tmp_path / "other.json"
     pair[0].save(a)
