@@ -1,4 +1,4 @@
-"""The metric as a Space: `evaluate.load("you/dci_scm")` works where this package is not installed.
+"""A metric as a Space: `evaluate.load("you/dci_scm")` works where this package is not installed.
 
 What scoring embeddings needs is copied beside the metric. `evaluate` fetches the modules that the metric's own file
 imports relatively, one import a line, and looks no further; so the copies import each other relatively, and the
@@ -6,7 +6,6 @@ metric's file names all of them.
 """
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 from dci import DCIError
@@ -14,17 +13,20 @@ from dci_metrics import metric_path
 from dci_metrics.hub.publishing import Destination, publish
 from dci_metrics.version import __version__
 
-METRIC = "dci_scm"
+MODULES = {
+    "dci_scm": ("embeddings", "scoring", "similarity", "tasks"),
+    "dci_retrieval": ("retrieval.embeddings", "retrieval.measures", "retrieval.ranking", "similarity"),
+}
+"""By metric, what scoring embeddings needs: they import each other, torch, NumPy, and nothing else that is not Python's
+own. In the Space they all lie beside each other."""
 
-FILES = ("README.md", "app.py", f"{METRIC}.py", "index.html", "requirements.txt")
+FILES = ("README.md", "app.py", "index.html", "requirements.txt")
+"""Beside the metric's own, which has its name."""
 
-MODULES = ("embeddings", "scoring", "tasks")
-"""What scoring embeddings needs: they import each other, torch, and nothing else that is not Python's own."""
+PLACEHOLDER = "you/"
+"""The owner of the Space, as the metric's files call it."""
 
-PLACEHOLDER = f"you/{METRIC}"
-"""What the metric's files call its Space."""
-
-IMPORT = re.compile(r"^from dci_metrics(?:\.(?P<module>\w+))? import ", re.MULTILINE)
+IMPORT = re.compile(r"^from dci_metrics(?:\.(?P<module>[\w.]+))? import ", re.MULTILINE)
 
 # Without `import torch` its absence would come as an error from the depths of a copy; `evaluate` says what to install.
 NAMED = "# `evaluate` fetches what is imported here, and looks no further.\nimport torch\n\n"
@@ -33,10 +35,10 @@ NAMED = "# `evaluate` fetches what is imported here, and looks no further.\nimpo
 def push(
     repo: str, *, create_pr: bool = False, private: bool = False, dry_run: Path | None = None, progress: bool = True
 ) -> str:
-    """Upload the metric as a static Space.
+    """Upload a metric as a static Space.
 
     Args:
-        repo: `owner/dci_scm`.
+        repo: `owner/dci_scm` or `owner/dci_retrieval`: the name tells which metric.
         create_pr: Whether it becomes a pull request.
         private: Whether a Space that is made for it is private.
         dry_run: A folder to write instead.
@@ -48,9 +50,11 @@ def push(
     Raises:
         DCIError: If the name would not load, or as `publish`.
     """
-    if repo.rpartition("/")[2] != METRIC:
+    if metric_of(repo) not in MODULES:
+        names = " or ".join(MODULES)
         raise DCIError(
-            f"{repo}: `evaluate` looks in a Space for a file of the Space's name; call it {METRIC}, as OWNER/{METRIC}"
+            f"{repo}: `evaluate` looks in a Space for a file of the Space's name; call it {names}, as "
+            f"OWNER/{next(iter(MODULES))}"
         )
     destination = Destination(repo, "space", create_pr=create_pr, private=private, dry_run=dry_run)
     message = f"Upload the metric of dci-metrics {__version__}"
@@ -64,14 +68,21 @@ def write(folder: Path, repo: str) -> None:
         folder: Is there, and empty.
         repo: The Space's name, for what the files say about their use.
     """
-    source = Path(metric_path(METRIC))
-    rewrite: dict[str, Callable[[str], str]] = {f"{METRIC}.py": _metric, "app.py": _script}
-    for name in FILES:
-        text = (source / name).read_text("utf-8").replace(PLACEHOLDER, repo)
-        _write(folder / name, rewrite.get(name, str)(text))
-    for name in MODULES:
-        text = (source.parent / f"{name}.py").read_text("utf-8")
-        _write(folder / f"{name}.py", _header(f"{name}.py") + _relative(text))
+    metric = metric_of(repo)
+    source = Path(metric_path(metric))
+    for name in (*FILES, f"{metric}.py"):
+        text = (source / name).read_text("utf-8").replace(PLACEHOLDER + metric, repo)
+        if name == f"{metric}.py":
+            text = _metric(text, metric)
+        _write(folder / name, _script(text, metric) if name == "app.py" else text)
+    for module in MODULES[metric]:
+        path = f"{module.replace('.', '/')}.py"
+        _write(folder / Path(path).name, _header(path) + _relative((source.parent / path).read_text("utf-8")))
+
+
+def metric_of(repo: str) -> str:
+    """The metric that a Space is for."""
+    return repo.rpartition("/")[2]
 
 
 def _write(path: Path, text: str) -> None:
@@ -85,19 +96,24 @@ def _header(name: str) -> str:
     )
 
 
-def _metric(text: str) -> str:
+def _metric(text: str, metric: str) -> str:
     """The metric's own file, with all modules that it needs named in it."""
     used = {match["module"] for match in IMPORT.finditer(text)}
-    others = "".join(f"from .{name} import __doc__ as _{name}\n" for name in MODULES if name not in used)
+    names = (_flat(module) for module in MODULES[metric] if module not in used)
+    others = "".join(f"from .{name} import __doc__ as _{name}\n" for name in names)
     first = next(IMPORT.finditer(text)).start()
-    return _header(f"{METRIC}/{METRIC}.py") + _relative(text[:first] + NAMED + others + text[first:])
+    return _header(f"{metric}/{metric}.py") + _relative(text[:first] + NAMED + others + text[first:])
 
 
-def _script(text: str) -> str:
+def _script(text: str, metric: str) -> str:
     """The app, which is run from the folder as a script."""
-    return _header(f"{METRIC}/app.py") + IMPORT.sub(lambda match: f"from {match['module']} import ", text)
+    return _header(f"{metric}/app.py") + IMPORT.sub(lambda match: f"from {_flat(match['module'])} import ", text)
 
 
 def _relative(text: str) -> str:
     """Imports of the package's modules as those of files in the same folder."""
-    return IMPORT.sub(lambda match: f"from .{match['module'] or ''} import ", text)
+    return IMPORT.sub(lambda match: f"from .{_flat(match['module'] or '')} import ", text)
+
+
+def _flat(module: str) -> str:
+    return module.rpartition(".")[2]

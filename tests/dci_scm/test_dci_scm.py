@@ -226,7 +226,7 @@ def test_errors_of_the_benchmark_come_through(scm, clip):
 
 
 def test_metric_path():
-    with pytest.raises(dci.DCIError, match="no metric 'dci': expected dci_scm"):
+    with pytest.raises(dci.DCIError, match="no metric 'dci': expected dci_retrieval or dci_scm"):
         dci_metrics.metric_path("dci")
 
 

@@ -7,12 +7,12 @@ import os
 import re
 import subprocess
 import sys
-import time
 import types
 from pathlib import Path
 
 import command
 import fresh_venv
+import gradio_app
 import numpy as np
 import pytest
 import torch
@@ -163,7 +163,7 @@ def test_without_the_package_from_a_folder_and_from_the_hub(space, hub, tmp_path
             "embeddings are scored without"
         )
     names = {call.path.rpartition("/")[2] for call in hub.calls if call.endpoint == "resolve" and call.status == 200}
-    assert names == {"dci_scm.py", "embeddings.py", "scoring.py", "tasks.py"}
+    assert names == {"dci_scm.py", "embeddings.py", "scoring.py", "similarity.py", "tasks.py"}
 
 
 def test_with_the_package(space, tmp_path):
@@ -183,7 +183,7 @@ def test_with_the_package(space, tmp_path):
 def test_what_is_in_the_space(space):
     assert sorted(path.name for path in space.iterdir()) == [
         "README.md", "app.py", "dci_scm.py", "embeddings.py", "index.html", "requirements.txt", "scoring.py",
-        "tasks.py",
+        "similarity.py", "tasks.py",
     ]  # fmt: skip
     card = SpaceCard.load(space / "README.md")
     assert (card.data.sdk, card.data.app_file, card.data.tags) == ("static", "index.html", ["evaluate", "metric"])
@@ -202,13 +202,13 @@ def test_what_is_in_the_space(space):
 
 def test_copies_differ_from_the_package_in_their_imports_alone(space):
     package = Path(dci_metrics.__file__).parent
-    for name in ("embeddings", "scoring", "tasks"):
+    for name in ("embeddings", "scoring", "similarity", "tasks"):
         copied = (space / f"{name}.py").read_text("utf-8").splitlines()[2:]
         source = (package / f"{name}.py").read_text("utf-8").splitlines()
         changed = [(ours, theirs) for ours, theirs in zip(source, copied, strict=True) if ours != theirs]
         assert all(re.sub(r"from dci_metrics(\.| )", r"from .\1", a).replace("..", ".") == b for a, b in changed)
-    outside = {"__future__", "datasets", "evaluate", "gradio", "torch", *sys.stdlib_module_names}
-    beside = {"embeddings", "scoring", "tasks"}
+    outside = {"__future__", "datasets", "evaluate", "gradio", "numpy", "torch", *sys.stdlib_module_names}
+    beside = {"embeddings", "scoring", "similarity", "tasks"}
     for path in space.glob("*.py"):
         # What runs when the file is loaded; `dci_scm` looks for the package only when a model is scored.
         for node in ast.parse(path.read_text("utf-8")).body:
@@ -229,7 +229,8 @@ def test_the_command_and_what_it_refuses(tmp_path, monkeypatch, capsys):
     assert 'evaluate.load("me/dci_scm")' in (folder / "README.md").read_text("utf-8")
     for name in ("me/metric", "me/dci-scm"):
         done = command.run(monkeypatch, capsys, "push", "metric", name, "--dry-run", tmp_path / "other")
-        command.refused(done, f"{name}: ", "a file of the Space's name; call it dci_scm, as OWNER/dci_scm")
+        message = "a file of the Space's name; call it dci_scm or dci_retrieval, as OWNER/dci_scm"
+        command.refused(done, f"{name}: ", message)
     done = command.run(monkeypatch, capsys, "push", "metric", "me too/dci_scm", "--dry-run", tmp_path / "other")
     command.refused(done, "me too/dci_scm: is no name of a repo")
     assert not (tmp_path / "other").exists()
@@ -448,43 +449,9 @@ def test_similarities_that_the_app_refuses(app, text, message):
         app.score_similarities(text)
 
 
-ASK = """
-import json, sys
-from gradio_client import Client
-
-
-client = Client(sys.argv[1], verbose=False)
-print(json.dumps([client.predict(*given, api_name=name) for name, given in json.load(sys.stdin)]))
-"""
-
-
 def test_the_app_answers(space, tmp_path):
-    """In an environment with the Space's requirements and Gradio alone."""
-    python = REPOSITORY / ".venvs" / "gradio" / "bin" / "python"
-    if not python.exists():
-        pytest.fail(f"no environment with Gradio in {python.parents[1]}: run `make test`, which makes it")
-    port = 7860 + os.getpid() % 1000
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
-        "GRADIO_SERVER_PORT": str(port),
-        "GRADIO_ANALYTICS_ENABLED": "False",
-        "HF_HOME": str(tmp_path),
-    }
-    with (tmp_path / "log").open("w") as log:
-        server = subprocess.Popen([python, space / "app.py"], env=environment, cwd=tmp_path, stdout=log, stderr=log)
-    try:
-        until = time.monotonic() + 120
-        while "Running on" not in (tmp_path / "log").read_text() and server.poll() is None and time.monotonic() < until:
-            time.sleep(0.5)
-        columns = random_columns(4)
-        asked = [("/score_embeddings", [json.dumps(columns), None]), ("/score_similarities", ["0.2 0.1\n0.4 0.3"])]
-        done = subprocess.run(
-            [python, "-c", ASK, f"http://127.0.0.1:{port}/"],
-            input=json.dumps(asked), env=environment, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr + (tmp_path / "log").read_text()
-        scores, (summary, _) = json.loads(done.stdout)
-        assert scores["data"] == [[test, f"{100 * score:.2f}"] for test, score in brute_force(columns).items()]
-        assert summary == "SCM 1 of 2"
-    finally:
-        server.terminate()
-        server.wait()
+    columns = random_columns(4)
+    asked = [("/score_embeddings", [json.dumps(columns), None]), ("/score_similarities", ["0.2 0.1\n0.4 0.3"])]
+    scores, (summary, _) = gradio_app.ask(space, tmp_path, asked)
+    assert scores["data"] == [[test, f"{100 * score:.2f}"] for test, score in brute_force(columns).items()]
+    assert summary == "SCM 1 of 2"
