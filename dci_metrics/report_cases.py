@@ -3,23 +3,23 @@
 import base64
 import hashlib
 import io
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import PIL.Image
 
-from dci import DCIError
+from dci import DCIError, Row
 from dci_metrics.results import Result
 from dci_metrics.sources import Source
-from dci_metrics.subcrops import Entry, Photo, read_photos
+from dci_metrics.subcrops import Entry, Photo, read_row
 from dci_metrics.tasks import TASKS
 
 CASES = 20
 """Entries shown."""
 
 SIDE = 256
-"""Pixels of the longer side of a crop in the page."""
+"""Pixels of the longer side of a picture in the page."""
 
 SINGLE = ("all_scm", "all_neg", "hard_negs", "base_scm", "base_neg")
 """Tests whose margins are alike: one caption against one. In the others the lowest of five is set against the highest
@@ -43,9 +43,7 @@ class Case:
         score: Of its own caption.
         rival_score: Of what was preferred.
         margin: The difference.
-        image: The crop as a data URI.
-        width: Of the crop in the page, in pixels.
-        height: Likewise.
+        picture: The crop.
         size: Of the crop in the photo, such as "640 × 480".
     """
 
@@ -58,10 +56,23 @@ class Case:
     score: float | None = None
     rival_score: float | None = None
     margin: float | None = None
-    image: str = ""
-    width: int = 0
-    height: int = 0
+    picture: "Picture | None" = None
     size: str = ""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture in a page.
+
+    Attributes:
+        address: As a data URI.
+        width: In pixels.
+        height: Likewise.
+    """
+
+    address: str
+    width: int
+    height: int
 
 
 @dataclass(frozen=True)
@@ -70,24 +81,23 @@ class Data:
 
     Attributes:
         entries: By (image_id, key), those of the results.
-        crops: Of the wanted ones: data URI, width and height.
+        crops: Of the wanted ones.
     """
 
     entries: Mapping[tuple[str, str], Entry]
-    crops: Mapping[tuple[str, str], tuple[str, int, int]]
+    crops: Mapping[tuple[str, str], Picture]
 
     def complete(self, cases: Sequence[Case]) -> list[Case]:
         """The cases with their crops, sizes, and captions where they had none."""
         found = []
         for case in cases:
             entry = self.entries[case.entry]
-            image, width, height = self.crops[case.entry]
             x0, y0, x1, y1 = entry.crop_xyxy
             caption = case.caption if case.caption is not None else entry.captions[0]
             size = f"{x1 - x0} × {y1 - y0}"
             negative = entry.first_swap if case.score is None and NEGATIVES & set(case.tests) else None
-            filled = replace(case, caption=caption, negative=negative, size=size)
-            found.append(replace(filled, image=image, width=width, height=height))
+            picture = self.crops[case.entry]
+            found.append(replace(case, caption=caption, negative=negative, size=size, picture=picture))
         return found
 
 
@@ -145,45 +155,71 @@ def pick_shared(results: Sequence[Result]) -> list[Case]:
     return [Case(entry, tuple(failed_in)) for entry, failed_in in worst]
 
 
-def walk(source: Source, result: Result, wanted: Collection[tuple[str, str]]) -> Data:
+def walk(
+    source: Source,
+    result: Result,
+    wanted: Collection[tuple[str, str]],
+    read: Callable[[Row], Photo] = read_row,
+) -> Data:
     """Read the data once: its entries, and the crops of the wanted ones.
 
     Args:
         source: The data.
         result: One of the results; it tells which entries, and which photos were passed over.
         wanted: (image_id, key) of the entries whose crops are needed.
+        read: Makes a photo of a row.
 
     Raises:
         DCIError: If it is not the data of the result.
     """
-    skipped = {(left["image_id"], left["reason"]) for score in result.scores.values() for left in score.left_out}
     members = set(result.entries)
     entries: dict[tuple[str, str], Entry] = {}
-    crops: dict[tuple[str, str], tuple[str, int, int]] = {}
-    digest = hashlib.sha256()
+    crops: dict[tuple[str, str], Picture] = {}
     masked = result.settings.get("crop") == "masked"
-    for photo in read_photos(source.read(photos=True, masks=masked)):
-        if any(i == photo.image_id and reason not in photo.left_out.values() for i, reason in skipped):
-            continue
-        digest.update(photo.digest())
+    for photo in scored_photos(source, result, read, masked):
         own = {(entry.image_id, entry.key): entry for entry in photo.entries}
         entries |= {key: entry for key, entry in own.items() if key in members}
         shown = [key for key in own if key in wanted]
         if shown:
-            crops |= dict(zip(shown, _thumbnails(photo, [own[key] for key in shown], masked), strict=True))
+            found = photo.crops([own[key] for key in shown], "masked" if masked else "box")
+            crops |= dict(zip(shown, map(picture_of, found), strict=True))
+    return Data(entries, crops)
+
+
+AnyPhoto = TypeVar("AnyPhoto", bound=Photo)
+
+
+def scored_photos(
+    source: Source, result: Result, read: Callable[[Row], AnyPhoto], masks: bool = False
+) -> Iterator[AnyPhoto]:
+    """The photos that a result is of, one by one.
+
+    Args:
+        source: The data.
+        result: It tells which photos were passed over.
+        read: Makes a photo of a row.
+        masks: Whether masks are needed.
+
+    Raises:
+        DCIError: At their end, if they are not those of the result.
+    """
+    skipped = {(left["image_id"], left["reason"]) for score in result.scores.values() for left in score.left_out}
+    digest = hashlib.sha256()
+    for photo in map(read, source.read(photos=True, masks=masks)):
+        if any(i == photo.image_id and reason not in photo.left_out.values() for i, reason in skipped):
+            continue
+        digest.update(photo.digest())
+        yield photo
     if digest.hexdigest() != result.dataset["fingerprint"]:
         raise DCIError(
             f"{source.id}: is not the data of the results: its fingerprint is {digest.hexdigest()}, theirs is "
             f"{result.dataset['fingerprint']} ({result.dataset['id']}, {result.dataset['split']})"
         )
-    return Data(entries, crops)
 
 
-def _thumbnails(photo: Photo, entries: Sequence[Entry], masked: bool) -> list[tuple[str, int, int]]:
-    found = []
-    for crop in photo.crops(entries, "masked" if masked else "box"):
-        crop.thumbnail((SIDE, SIDE), PIL.Image.Resampling.LANCZOS)
-        out = io.BytesIO()
-        crop.save(out, "JPEG", quality=80, optimize=True)
-        found.append((f"data:image/jpeg;base64,{base64.b64encode(out.getvalue()).decode()}", *crop.size))
-    return found
+def picture_of(image: PIL.Image.Image) -> Picture:
+    """An image as a page holds it; it is made smaller."""
+    image.thumbnail((SIDE, SIDE), PIL.Image.Resampling.LANCZOS)
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=80, optimize=True)
+    return Picture(f"data:image/jpeg;base64,{base64.b64encode(out.getvalue()).decode()}", *image.size)

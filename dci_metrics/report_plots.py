@@ -1,6 +1,6 @@
 """What the report's plots show, as shares of their width and height; the templates draw it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dci_metrics import statistics
@@ -8,7 +8,7 @@ from dci_metrics.breakdown import BINS, Kind, bin_of
 from dci_metrics.depths import Depths
 from dci_metrics.results import Result, Score, percent
 from dci_metrics.subcrops import Entry
-from dci_metrics.tasks import TASKS
+from dci_metrics.tasks import title_of
 
 PAIRS = (("all_scm", "all_neg"), ("pick5_scm", "pick5_neg"), ("base_scm", "base_neg"))
 """Tests that the scatter sets against each other."""
@@ -73,10 +73,10 @@ class Panel:
     bins: list[tuple[float, str, int]] = field(default_factory=list)
 
 
-def forest(results: Mapping[str, Result], tests: Sequence[str]) -> list[Row]:
-    """All figures with their intervals, test by test."""
+def forest(results: Mapping[str, Result], tests: Mapping[str, str]) -> list[Row]:
+    """All figures with their intervals, test by test; tests have titles."""
     rows = []
-    for test in tests:
+    for test, title in tests.items():
         scores = {i: (label, r.scores[test]) for i, (label, r) in enumerate(results.items()) if test in r.scores}
         marks = [
             Mark(i, score.value, score.ci95, f"{label}: {_figure(score.value, score.ci95)}")
@@ -85,7 +85,7 @@ def forest(results: Mapping[str, Result], tests: Sequence[str]) -> list[Row]:
         ]
         if marks:
             score = scores[marks[0].model][1]
-            rows.append(Row(_title(test), score.n, score.chance, marks))
+            rows.append(Row(title, score.n, score.chance, marks))
     return rows
 
 
@@ -102,18 +102,25 @@ def scatter_panels(results: Mapping[str, Result]) -> list[Panel]:
             words = f"{label}: {_words(scm, x)}; {_words(neg, y)}"
             marks.append(Mark(i, y.value, y.ci95, words, x.value, x.ci95))
         if marks:
-            title = f"{_title(scm)} against {_title(neg)}"
-            panels.append(Panel(title, f"{_title(scm)}, %", f"{_title(neg)}, %", marks, chances[1], chances[0]))
+            title = f"{title_of(scm)} against {title_of(neg)}"
+            panels.append(Panel(title, f"{title_of(scm)}, %", f"{title_of(neg)}, %", marks, chances[1], chances[0]))
     return panels
 
 
 def breakdown_panels(
     results: Mapping[str, Result], entries: Mapping[tuple[str, str], Entry], depths: Depths | None
 ) -> dict[Kind, list[Panel]]:
-    """Accuracy by size of subcrop, and by depth of mask where it is known, with intervals over photos."""
+    """Accuracy by size of subcrop, by depth of mask where it is known, and of full text by its length.
+
+    Intervals are over photos.
+    """
     first = next(iter(results.values()))
     tests = [test for test in BROKEN_DOWN if test in first.outcomes] or list(first.outcomes)
-    kinds: list[Kind] = ["size", *(["depth"] if depths is not None else [])]  # type: ignore[list-item]
+    kinds: list[Kind] = ["size"]
+    if depths is not None:
+        kinds.append("depth")
+    if any("length" in found for found in first.breakdown.values()):
+        kinds.append("length")
     return {
         kind: [
             _breakdown_panel(test, kind, {key: bin_of(entry, kind, depths) for key, entry in entries.items()}, results)
@@ -141,18 +148,14 @@ def _breakdown_panel(
             # Side by side, in the middle two thirds of the bin's width.
             x = centre + (at - (len(values) - 1) / 2) * min(0.05, 0.66 / len(names) / len(values))
             marks.append(Mark(i, value, ci95, f"{label}, {name}: {_figure(value, ci95)}, n = {len(members)}", x))
-    axis = "Side of the subcrop, pixels" if kind == "size" else "Depth of the mask"
+    axis = {"size": "Side of the subcrop, pixels", "depth": "Depth of the mask", "length": "Words"}[kind]
     chance = next(iter(results.values())).scores[test].chance
-    return Panel(_title(test), axis, "Right, %", marks, chance, bins=shown)
+    return Panel(title_of(test), axis, "Right, %", marks, chance, bins=shown)
 
 
 def _words(test: str, score: Score) -> str:
-    return f"{_title(test)} {_figure(score.value, score.ci95)}"
+    return f"{title_of(test)} {_figure(score.value, score.ci95)}"
 
 
 def _figure(value: float | None, ci95: Interval | None) -> str:
     return f"{percent(value)} %" + (f" ({percent(ci95[0])} to {percent(ci95[1])})" if ci95 else "")
-
-
-def _title(test: str) -> str:
-    return TASKS[test].title if test in TASKS else test
