@@ -59,7 +59,7 @@ def leaderboard(
     with interruptible():
         from dci_metrics.files import refuse_unwritable, write_whole
         from dci_metrics.hub import leaderboard as module
-        from dci_metrics.hub import leaderboard_html
+        from dci_metrics.hub import leaderboard_html, leaderboard_table
 
     if (dataset is None) == (not results):
         raise DCIError("expected either --dataset OWNER/dci or --results with files or folders")
@@ -68,11 +68,11 @@ def leaderboard(
             raise DCIError("--test and --sort are of the table; the page has all tests, and sorts by itself")
         refuse_unwritable(html, force)
     quiet_unless_on_terminal()
-    board = module.from_hub(dataset) if dataset is not None else module.from_results(results or [])
+    boards = [module.from_hub(dataset)] if dataset is not None else module.from_results(results or [])
     if html is None:
-        print(module.table(board, test, sort))
+        print(leaderboard_table.table(boards, test, sort))
         return
-    write_whole(html, leaderboard_html.of_board(board).encode(), force)
+    write_whole(html, leaderboard_html.of_boards(boards).encode(), force)
     print(f"Written: {html}")
 
 
@@ -94,12 +94,12 @@ def push_leaderboard(
 
 @push.command("metric")
 def push_metric(
-    repo: Annotated[str, typer.Argument(help="Space to make, or to write anew: OWNER/dci_scm.")],
+    repo: Annotated[str, typer.Argument(help="Space to make, or to write anew: OWNER/dci_scm or OWNER/dci_retrieval.")],
     dry_run: DryRunOption = None,
     create_pr: CreatePrOption = False,
     private: PrivateOption = False,
 ) -> None:
-    """Upload the metric as a static Space, for evaluate.load("OWNER/dci_scm") without this package."""
+    """Upload a metric as a static Space, for evaluate.load("OWNER/dci_scm") without this package."""
     from dci_metrics.hub import metric_space
 
     quiet_unless_on_terminal()

@@ -60,8 +60,14 @@ def refusal(result: Result, repo: str) -> str | None:
         result: What `dci eval` wrote.
         repo: The model repo that it is for.
     """
-    checks = (_of_data, _of_settings, _of_scores, _of_code)
+    checks = (_of_tests, _of_data, _of_settings, _of_scores, _of_code)
     return next((why for check in checks if (why := check(result))), None) or _of_model(result, repo)
+
+
+def _of_tests(result: Result) -> str | None:
+    """The other kinds of tests have data and settings of their own, and no leaderboard."""
+    what = {"retrieval": "retrieval", "full": "whole descriptions"}.get(result.settings["mode"])
+    return what and f"is of {what}, which the leaderboard has not; score the model without --tests and --protocol"
 
 
 def _of_data(result: Result) -> str | None:
@@ -96,12 +102,14 @@ def _of_settings(result: Result) -> str | None:
         "crop": ("box",),
         # What resizes the images of a model of the user's own is not known.
         "image_backend": ("pil", None),
+        "max_tokens": (None,),
+        "stretch": (None,),
+        "reading": (None, "truncate"),
     }
     for name, values in expected.items():
         if settings.get(name) not in values:
-            return (
-                f"is not of the paper's settings: field `settings.{name}` is {settings.get(name)!r}, not {values[0]!r}"
-            )
+            usual = "none" if values[0] is None else repr(values[0])
+            return f"is not of the paper's settings: field `settings.{name}` is {settings.get(name)!r}, not {usual}"
     return None
 
 

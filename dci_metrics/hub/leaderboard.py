@@ -1,4 +1,4 @@
-"""`dci leaderboard`: what models score, from the Hub or from result files, as a table. Figures are in percent."""
+"""`dci leaderboard`: what models score, from the Hub or from result files. Figures are in percent, but for ranks."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,12 +10,12 @@ from huggingface_hub import DatasetLeaderboardEntry, EvalResultEntry, HfApi
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
 from dci import DCIError
-from dci_metrics.comparison import refuse_others
+from dci_metrics.comparison import refuse_mixed
 from dci_metrics.hub.eval_results import HUB_ID, Notes, in_percent, is_folder, is_local, read_notes, scored_model
 from dci_metrics.hub.refusals import in_one_line
 from dci_metrics.hub.session import patient
-from dci_metrics.results import Result, format_table
-from dci_metrics.tasks import GROUP_SIZE, PAPER_TASKS, TASKS
+from dci_metrics.results import Result
+from dci_metrics.tasks import FULL_TASKS, GROUP_SIZE, PAPER_TASKS, TASKS
 
 FIRST = next(iter(TASKS))
 """The test that the table is sorted by, and the first task in eval.yaml."""
@@ -37,7 +37,7 @@ class Row:
     """One model.
 
     Attributes:
-        model: Its name.
+        model: Its name, with how far it reads where that is not the usual.
         repo: Where it lies on the Hub; None for a folder.
         family: Such as "clip", where it is known.
         dtype: Likewise.
@@ -61,16 +61,30 @@ class Board:
         source: What it was made from.
         rows: Its models.
         chance: Of each test, where it is known.
+        is_retrieval: Whether its tests are those of retrieval, such as `lotlip_i2t_r1`.
+        files: Those it was made from; none where it is from the Hub.
     """
 
     source: str
     rows: list[Row]
     chance: dict[str, float] = field(default_factory=lambda: nominal_chance())
+    is_retrieval: bool = False
+    files: Sequence[Path] = ()
 
     @property
     def tests(self) -> list[str]:
         """Those that any model has, in the paper's order; those of the paper where there is no model."""
-        return [key for key in TASKS if any(key in row.scores for row in self.rows)] or list(PAPER_TASKS)
+        if self.is_retrieval:
+            return list(dict.fromkeys(key for row in self.rows for key in row.scores))
+        known = (*TASKS, *FULL_TASKS)
+        return [key for key in known if any(key in row.scores for row in self.rows)] or list(PAPER_TASKS)
+
+    def by_protocol(self) -> dict[str, list[str]]:
+        """Of retrieval, the tests of each protocol."""
+        found: dict[str, list[str]] = {}
+        for key in self.tests:
+            found.setdefault(key.partition("_")[0], []).append(key)
+        return found
 
 
 def nominal_chance() -> dict[str, float]:
@@ -80,11 +94,14 @@ def nominal_chance() -> dict[str, float]:
     return {key: 100 * chance for key, chance in known.items() if chance is not None}
 
 
-def from_results(paths: Sequence[Path]) -> Board:
+def from_results(paths: Sequence[Path]) -> list[Board]:
     """The models of result files, which are of the same data and settings.
 
     Args:
         paths: Files, and folders of files that end in .json.
+
+    Returns:
+        One board for the tests of summaries, one for those of full text, one for retrieval: for those that there are.
 
     Raises:
         DCIError: If there is none, one cannot be read, or they cannot be compared.
@@ -92,24 +109,36 @@ def from_results(paths: Sequence[Path]) -> Board:
     files = [file for path in paths for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
     if not files:
         raise DCIError(f"{', '.join(map(str, paths))}: no result file (*.json); `dci eval --out` writes them")
-    results = [Result.load(file) for file in files]
-    for file, result in zip(files[1:], results[1:], strict=True):
-        refuse_others(results[0], result, (str(files[0]), str(file)))
-    chance = {key: s.chance for result in results for key, s in result.scores.items() if s.chance is not None}
-    dataset = results[0].dataset
-    source = f"{_short(str(dataset['id']))} ({dataset['config']}, {dataset['split']})"
-    return Board(source, [_row(result) for result in results], {key: 100 * value for key, value in chance.items()})
+    by_mode: dict[str, dict[Path, Result]] = {}
+    for file in files:
+        result = Result.load(file)
+        by_mode.setdefault(result.settings["mode"], {})[file] = result
+    return [_board(results) for results in by_mode.values()]
+
+
+def _board(results: Mapping[Path, Result]) -> Board:
+    found = list(results.values())
+    refuse_mixed(found, list(map(str, results)))
+    for file, result in results.items():
+        if not result.ranks and not any(key in TASKS or key in FULL_TASKS for key in result.scores):
+            raise DCIError(f"{file}: has no test of a leaderboard, but {', '.join(result.scores) or 'none'}")
+    chance = {key: 100 * s.chance for result in found for key, s in result.scores.items() if s.chance is not None}
+    dataset, is_retrieval = found[0].dataset, bool(found[0].ranks)
+    what = f"{dataset['config']}, {dataset['split']}{', retrieval' if is_retrieval else ''}"
+    source = f"{_short(str(dataset['id']))} ({what})"
+    return Board(source, list(map(_row, found)), chance, is_retrieval, list(results))
 
 
 def _row(result: Result) -> Row:
     scores = {
-        key: Figure(in_percent(score.value), _interval(score.ci95))
+        key: Figure(score.value if score.unit == "rank" else in_percent(score.value), _interval(score.ci95))
         for key, score in result.scores.items()
         if score.value is not None
     }
     repo = scored_model(result).removeprefix("open_clip:hf-hub:")
     on_hub = HUB_ID.fullmatch(repo) is not None and not is_folder(result)
     name = " + ".join(_short(str(part)) for part in (result.model["id"], result.model.get("adapter")) if part)
+    name += result.limits
     return Row(name, repo if on_hub else None, result.model.get("family"), result.settings.get("dtype"), scores)
 
 
@@ -196,50 +225,3 @@ def _task_of(entry: DatasetLeaderboardEntry) -> str:
 
 def _first(notes: Mapping[str, Notes], name: str) -> str | None:
     return next((value for found in notes.values() if (value := getattr(found, name)) is not None), None)
-
-
-def table(board: Board, test: str | None = None, sort: str | None = None) -> str:
-    """The leaderboard as text for a terminal.
-
-    Args:
-        board: It.
-        test: The one test to show, with intervals; None for all.
-        sort: The test that decides the order; by default `test`, or the first one.
-
-    Raises:
-        DCIError: If a test is none, or no model has it.
-    """
-    for key in (test, sort):
-        if key is not None and key not in board.tests:
-            raise DCIError(f"no test {key!r}: {board.source} has {', '.join(board.tests)}")
-    by = sort or test or (FIRST if FIRST in board.tests else board.tests[0])
-    none = Figure(float("-inf"))
-    ranked = sorted(board.rows, key=lambda row: (-row.scores.get(by, none).value, row.model.lower()))
-    lines = [_one_test(ranked, test) if test is not None else _all_tests(ranked, board.tests)]
-    shown = [test] if test is not None else board.tests
-    chances = [f"{TASKS[key].title} {board.chance[key]:.2f}" for key in shown if key in board.chance]
-    models = "1 model" if len(ranked) == 1 else f"{len(ranked)} models"
-    head = f"{board.source}: {models} by {TASKS[by].title}, in percent"
-    return "\n".join([head, "", *lines, *(["", f"Chance: {', '.join(chances)}."] if chances else [])])
-
-
-def _all_tests(rows: Sequence[Row], tests: Sequence[str]) -> str:
-    cells = [("model", "family", *(TASKS[key].title for key in tests))]
-    for row in rows:
-        figures = (f"{row.scores[key].value:.2f}" if key in row.scores else "–" for key in tests)
-        cells.append((_name(row), row.family or "–", *figures))
-    return format_table(cells)
-
-
-def _one_test(rows: Sequence[Row], test: str) -> str:
-    cells = [("model", "family", TASKS[test].title, "95 % interval", "dtype")]
-    for row in rows:
-        score = row.scores.get(test)
-        interval = f"{score.ci95[0]:.2f} – {score.ci95[1]:.2f}" if score and score.ci95 else "–"
-        value = f"{score.value:.2f}" if score else "–"
-        cells.append((_name(row), row.family or "–", value, interval, row.dtype or "–"))
-    return format_table(cells)
-
-
-def _name(row: Row) -> str:
-    return row.model if row.pull_request is None else f"{row.model} (pull request {row.pull_request})"

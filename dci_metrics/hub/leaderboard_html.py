@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,30 @@ from dci import DCIError
 from dci_metrics.hub.eval_results import HUB_ID
 from dci_metrics.hub.leaderboard import Board, nominal_chance
 from dci_metrics.hub.publishing import Destination, publish
-from dci_metrics.report import COLOURS, templates
+from dci_metrics.report_models import COLOURS, templates
 from dci_metrics.report_plots import PAIRS
-from dci_metrics.tasks import PAPER_TASKS, TASKS
+from dci_metrics.tasks import FULL_TASKS, PAPER_TASKS, TASKS, title_of
 
 PAGE = Path(__file__).parent / "leaderboard_page"
 
 
-def of_board(board: Board) -> str:
-    """A page that holds the figures, and needs no network."""
+def of_boards(boards: Sequence[Board]) -> str:
+    """A page that holds the figures, and needs no network.
+
+    Raises:
+        DCIError: If there are several boards, or the one there is is of retrieval.
+    """
+    board, *others = boards
+    if board.is_retrieval:
+        raise DCIError(
+            f"{board.files[0]}: is of retrieval, which has a table for each protocol, and --html has one; leave "
+            "--html out, or make a page of these results with `dci report`"
+        )
+    if others:
+        raise DCIError(
+            f"{others[0].files[0]}: is of other tests than {board.files[0]}, and --html has one table; give the files "
+            "of one kind"
+        )
     rows = [asdict(row) for row in sorted(board.rows, key=lambda row: row.model.lower())]
     return _render(board.source, board.tests, board.chance, rows, None)
 
@@ -76,12 +92,14 @@ def _render(
     source: str, tests: list[str], chance: dict[str, float], rows: list[dict[str, Any]] | None, dataset: str | None
 ) -> str:
     endpoint = huggingface_hub.constants.ENDPOINT
+    # On the Hub anybody may write anything, and full text has no leaderboard there.
+    known = list(TASKS) if dataset is not None else [*TASKS, *FULL_TASKS]
     data = {
         "dataset": dataset,
         "endpoint": endpoint,
         "colours": COLOURS,
-        "tests": [{"key": key, "title": TASKS[key].title, "chance": chance.get(key)} for key in tests],
-        "known": {key: {"title": task.title, "chance": chance.get(key)} for key, task in TASKS.items()},
+        "tests": [{"key": key, "title": title_of(key), "chance": chance.get(key)} for key in tests],
+        "known": {key: {"title": title_of(key), "chance": chance.get(key)} for key in known},
         "pairs": [pair for pair in PAIRS if dataset is not None or set(pair) <= set(tests)],
         "rows": rows,
     }

@@ -12,8 +12,9 @@ from hub_store import Blob
 from huggingface_hub import RepoCard
 from real_result import real_result, save
 
-from dci_metrics.hub import eval_results, leaderboard, leaderboard_html
-from dci_metrics.results import percent
+import dci_metrics
+from dci_metrics.hub import eval_results, leaderboard, leaderboard_html, leaderboard_table
+from dci_metrics.results import Result, percent
 from dci_metrics.tasks import PAPER_TASKS, TASKS
 
 DATASET, SHA = "owner/dci", "3" * 40
@@ -45,7 +46,7 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def page(runs):
     path = runs[0] / "board.html"
-    path.write_text(leaderboard_html.of_board(leaderboard.from_results([runs[0]])), encoding="utf-8")
+    path.write_text(leaderboard_html.of_boards(leaderboard.from_results([runs[0]])), encoding="utf-8")
     return path
 
 
@@ -169,7 +170,7 @@ def test_a_folder_is_no_repo(tmp_path):
         model={"id": "openai/clip", "adapter": "runs/lora", "adapter_revision": "sha256:" + "7" * 64},
     )
     save(tmp_path, "b.json", name="owner/clip", seed=1)
-    assert [row.repo for row in leaderboard.from_results([tmp_path]).rows] == [None, "owner/clip"]
+    assert [row.repo for board in leaderboard.from_results([tmp_path]) for row in board.rows] == [None, "owner/clip"]
 
 
 def test_one_test_has_intervals(here, monkeypatch, capsys):  # noqa: F811
@@ -275,7 +276,7 @@ def test_the_page_fits_and_needs_nothing(browser, page, width, dark):
 
 def test_a_family_of_a_long_name_fits(browser, tmp_path):
     row = leaderboard.Row("a", None, "f" * 80, None, {"all_scm": leaderboard.Figure(50.0)})
-    (tmp_path / "page.html").write_text(leaderboard_html.of_board(leaderboard.Board("x", [row])))
+    (tmp_path / "page.html").write_text(leaderboard_html.of_boards([leaderboard.Board("x", [row])]))
     browser.open(tmp_path / "page.html", width=390)
     assert browser.evaluate("document.documentElement.scrollWidth") == 390
 
@@ -479,7 +480,101 @@ def test_tests_that_only_stand_beside_the_papers(tmp_path):
         "x", [leaderboard.Row("a", None, None, None, {"photo_scm_i2t": leaderboard.Figure(50.0)})]
     )
     assert board.tests == ["photo_scm_i2t"]
-    assert "Photo SCM" in leaderboard.table(board)
-    assert "Chance" not in leaderboard.table(board)
+    assert "Photo SCM" in leaderboard_table.table([board])
+    assert "Chance" not in leaderboard_table.table([board])
     assert set(leaderboard.nominal_chance()) == {key for key in TASKS if not key.startswith("photo")}
     assert leaderboard.nominal_chance()["all_scm"] == 12.5
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory):
+    """Results of summaries, full text and retrieval in one folder: of a model, and of one that reads otherwise."""
+    folder = tmp_path_factory.mktemp("kinds")
+    for name, reading in (("a", "truncate"), ("b", "sentences-mean")):
+        for kind, wanted in {
+            "paper": {"tests": ["base_scm"]},
+            "full": {"tests": ["full_scm", "full_scm_photo"]},
+            "retrieval": {"protocols": ["lotlip", "tulip"] if name == "a" else ["lotlip"]},
+        }.items():
+            found = dci_metrics.evaluate(
+                "sample:tiny-clip", "sample:scenes", split="validation", reading=reading, device="cpu",
+                progress=False, **wanted,
+            )  # fmt: skip
+            found.save(folder / f"{name}-{kind}.json")
+    return folder
+
+
+NAMES_OF_KINDS = {"a": "sample:tiny-clip", "b": "sample:tiny-clip (sentences-mean)"}
+
+
+def test_a_table_for_each_set_of_tests(kinds, monkeypatch, capsys):
+    code, out, err = run(monkeypatch, capsys, "--results", kinds)
+    assert (code, err) == (0, "")
+    tables = {block.splitlines()[0].split("  ")[0]: block for block in out.split("\n\n") if "─" in block}
+    assert len([block for block in out.split("\n\n") if "─" in block]) == 4
+    full = out.partition(", validation): 2 models by Full SCM, in percent\n\n")[2].partition("\n\n")[0]
+    retrieval = {key: tables[key].splitlines() for key in ("lotlip", "tulip")}
+    assert retrieval["lotlip"][0].split("  ")[-6:] == [f"{d} R@{k}" for d in ("i2t", "t2i") for k in (1, 5, 10)]
+    for name, title in NAMES_OF_KINDS.items():
+        scores = Result.load(kinds / f"{name}-full.json").scores
+        expected = [percent(scores[key].value) for key in ("full_scm", "full_scm_photo")]
+        assert next(line for line in full.splitlines() if line.startswith(f"{title}  ")).split()[-2:] == expected
+        scores = Result.load(kinds / f"{name}-retrieval.json").scores
+        for protocol, lines in retrieval.items():
+            row = [line for line in lines if line.startswith(f"{title}  ")]
+            assert len(row) == (protocol == "lotlip" or name == "a")
+            for line in row:
+                keys = [f"{protocol}_{d}_r{k}" for d in ("i2t", "t2i") for k in (1, 5, 10)]
+                assert line.split()[-6:] == [percent(scores[key].value) for key in keys]
+    photos = Result.load(kinds / "a-retrieval.json").scores["tulip_i2t_r1"].n_images
+    assert retrieval["tulip"][-1].split()[:2] == ["chance", f"{100 / photos:.2f}"]
+
+
+@pytest.mark.parametrize("measure", ["r5", "medr"])
+def test_one_test_of_retrieval(kinds, measure, monkeypatch, capsys):
+    test = f"lotlip_i2t_{measure}"
+    code, out, _ = run(monkeypatch, capsys, "--results", kinds, "--test", test)
+    assert code == 0
+    assert ("ranks as they are" in out) == (measure == "medr")
+    found = {title: Result.load(kinds / f"{n}-retrieval.json").scores[test] for n, title in NAMES_OF_KINDS.items()}
+    lines = [line for line in out.splitlines() if line.startswith("sample:tiny-clip  ") or "sentences-mean" in line]
+    # A recall is the better the higher, a rank the lower it is.
+    order = sorted(found, key=lambda title: found[title].value * (-1 if measure == "r5" else 1))
+    assert found[order[0]].value != found[order[1]].value
+    for line, title in zip(lines, order, strict=True):
+        score = found[title]
+        assert line.startswith(title + "  ")
+        assert (percent(score.value) if measure == "r5" else f"{score.value:.2f}") in line
+
+
+def test_the_page_of_full_text_and_of_no_other(kinds, browser, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "board.html"
+
+    def write(*names):
+        files = [part for name in names for part in ("--results", kinds / f"{name}.json")]
+        return run(monkeypatch, capsys, *files, "--html", out)
+
+    retrieval, full = kinds / "a-retrieval.json", kinds / "a-full.json"
+    command.refused(write("a-retrieval"), f"{retrieval}: is of retrieval", "dci report")
+    command.refused(write("a-paper", "a-full"), f"{full}: is of other tests than {kinds / 'a-paper.json'}")
+    assert not out.exists()
+    assert write("a-full", "b-full")[0] == 0
+    browser.open(out, width=390)
+    assert browser.messages == []
+    rows = {row[0][0]: row[2:] for row in browser.evaluate(TABLE)}
+    for name, title in NAMES_OF_KINDS.items():
+        scores = Result.load(kinds / f"{name}-full.json").scores.values()
+        assert [cell[0] for cell in rows[title]] == [percent(score.value) for score in scores]
+    assert browser.evaluate("document.documentElement.scrollWidth") == 390
+    # There is no pair of tests to set against each other.
+    assert browser.evaluate("document.getElementById('scatter').offsetHeight") == 0
+
+
+def test_results_that_cannot_stand_in_a_table(kinds, tmp_path, monkeypatch, capsys):
+    known = run(monkeypatch, capsys, "--results", kinds, "--test", "lotlip_i2t_r3")
+    command.refused(known, "no test 'lotlip_i2t_r3'", "lotlip, tulip, each as i2t_r1 or", "full_scm")
+    result = real_result()
+    result.scores = {"later": result.scores["all_scm"]}
+    result.outcomes = {"later": result.outcomes["all_scm"]}
+    result.save(tmp_path / "later.json")
+    command.refused(run(monkeypatch, capsys, "--results", tmp_path), "later.json: has no test of a leaderboard")

@@ -233,6 +233,7 @@
     }
     $("filters").addEventListener("submit", (event) => event.preventDefault());
     document.addEventListener("keydown", (event) => { if (event.key === "Escape") $("tip").hidden = true; });
+    $("scatter").hidden = !data.pairs.length;
     legend();
     draw();
   }
