@@ -27,6 +27,7 @@ from dci_metrics.training import load_config, train
 
 SMALL = {"max_photos": 12, "epochs": 1, "evals_per_epoch": 1, "batch_size": 16, "num_workers": 0}
 FLAGS = ["--max-photos", "12", "--epochs", "1", "--evals-per-epoch", "1", "--batch-size", "16", "--num-workers", "0"]
+ROOT = "densely_captioned_images"
 FILES = {"README.md", "adapter_config.json", "adapter_model.safetensors", "logs", "merged", "plots",
          "preprocessor_config.json", "result_after.json", "result_before.json", "tokenizer.json",
          "tokenizer_config.json", "train_config.yaml", "training_log.json"}  # fmt: skip
@@ -37,8 +38,22 @@ def dci(*arguments, **options):
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, **options)
 
 
-def dci_train(out, *arguments):
-    return dci("train", "--model", "sample:tiny-clip", "--dataset", "sample:scenes", "--output-dir", out, *arguments)
+def dci_train(out, *arguments, dataset="sample:scenes"):
+    return dci("train", "--model", "sample:tiny-clip", "--dataset", dataset, "--output-dir", out, *arguments)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """The first scenes of each split: as much to train on as `SMALL` takes, and little to score."""
+    scenes = sample.release_folder("sample:scenes") / ROOT
+    folder = tmp_path_factory.mktemp("few")
+    (folder / ROOT).mkdir()
+    for name in ("annotations", "complete", "photos"):
+        (folder / ROOT / name).symlink_to(scenes / name)
+    splits = json.loads((scenes / "splits.json").read_bytes())
+    counts = {"train": 12, "valid": 3, "test": 4}
+    (folder / ROOT / "splits.json").write_text(json.dumps({key: splits[key][:n] for key, n in counts.items()}))
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -163,10 +178,10 @@ def test_all_weights(tmp_path):
     assert ModelCard.load(tmp_path / "full" / "README.md").data.library_name == "transformers"
 
 
-def test_two_processes_train_as_one(tmp_path):
+def test_two_processes_train_as_one(few, tmp_path):
     flags = [*FLAGS, "--lora-dropout", "0", "--device", "cpu"]
     for count, name in ((1, "one"), (2, "two")):
-        done = dci_train(tmp_path / name, *flags, "--num-processes", count)
+        done = dci_train(tmp_path / name, *flags, "--num-processes", count, dataset=few)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("Written") == 1
     one, two = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("one", "two"))
@@ -179,11 +194,11 @@ def test_two_processes_train_as_one(tmp_path):
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_an_interrupted_run_goes_on(processes, tmp_path):
+def test_an_interrupted_run_goes_on(processes, few, tmp_path):
     folder = tmp_path / "run"
     shared = ["--num-processes", str(processes), "--device", "cpu"]
     arguments = [sys.executable, "-m", "dci_metrics", "train", "--model", "sample:tiny-clip", "--dataset",
-               "sample:scenes", "--output-dir", str(folder), *FLAGS, "--epochs", "3", *shared]  # fmt: skip
+               str(few), "--output-dir", str(folder), *FLAGS, "--epochs", "3", *shared]  # fmt: skip
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         until = time.monotonic() + 240
         while not list(folder.glob("checkpoints/checkpoint-*/trainer_state.json")) and time.monotonic() < until:
@@ -193,12 +208,12 @@ def test_an_interrupted_run_goes_on(processes, tmp_path):
     assert process.returncode == 130, err
     assert "go on with --resume" in out
     assert "Traceback" not in err
-    refused = message("sample:tiny-clip", "sample:scenes", folder, **SMALL)
+    refused = message("sample:tiny-clip", few, folder, **SMALL)
     assert "holds an interrupted run; go on with --resume, or start anew with --force" in refused
-    other = message("sample:tiny-clip", "sample:scenes", folder, resume=True, **SMALL)
+    other = message("sample:tiny-clip", few, folder, resume=True, **SMALL)
     assert "the run was begun with `epochs` 3, and is now to go on with 1" in other
     # What does not change the training may be other than before.
-    resumed = dci_train(folder, *FLAGS, "--epochs", "3", "--resume", "--micro-batch-size", "8", *shared)
+    resumed = dci_train(folder, *FLAGS, "--epochs", "3", "--resume", "--micro-batch-size", "8", *shared, dataset=few)
     assert resumed.returncode == 0, resumed.stderr
     assert not (folder / "checkpoints").exists()
     assert "minutes since the run was resumed, 15 steps in all" in (folder / "README.md").read_text()
