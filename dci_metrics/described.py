@@ -10,6 +10,7 @@ from typing import Any
 import dci
 from dci import DCIError, Row
 from dci_metrics.depths import Depths
+from dci_metrics.rows import head_of
 from dci_metrics.subcrops import Entry, Photo
 
 COLUMNS = ("image", "image_id", "file_name", "width", "height", "description", "masks")
@@ -38,17 +39,8 @@ def read_described(row: Row) -> Photo:
     Raises:
         DCIError: If a column is missing or of another type, as in rows of another dataset or configuration.
     """
-    if not isinstance(row, Mapping):
-        raise DCIError(f'expected rows of DCI\'s configuration "full", got {type(row).__name__}')
-    missing = [column for column in COLUMNS if column not in row]
-    if missing:
-        raise DCIError(
-            f"the rows have no column {', '.join(f'`{column}`' for column in missing)}; tests of full text need those "
-            'of DCI\'s configuration "full", as load_dataset("dci", "full") gives them'
-        )
-    image_id = str(row["image_id"])
+    image_id, width, height = head_of(row, COLUMNS, "full")
     try:
-        width, height = int(row["width"]), int(row["height"])
         large = [mask for mask in row["masks"] if min(_box(mask)[2:]) >= dci.MIN_SUBCROP]
         described = [mask for mask in large if mask["description"] is not None]
         whole = (0, 0, width, height)

@@ -16,6 +16,7 @@ import PIL.ImageOps
 
 import dci
 from dci import DCIError, Row
+from dci_metrics.rows import head_of
 from dci_metrics.tasks import Task
 
 Crop = Literal["box", "masked"]
@@ -228,19 +229,7 @@ def read_row(row: Row) -> Photo:
     Raises:
         DCIError: If a column is missing or of another type, as in rows of another dataset or configuration.
     """
-    if not isinstance(row, Mapping):
-        raise DCIError(f'expected rows of DCI\'s configuration "sdci", got {type(row).__name__}')
-    missing = [column for column in COLUMNS if column not in row]
-    if missing:
-        raise DCIError(
-            f"the rows have no column {', '.join(f'`{column}`' for column in missing)}; expected those of DCI's "
-            'configuration "sdci", as load_dataset("dci", "sdci") gives them'
-        )
-    image_id = str(row["image_id"])
-    try:
-        width, height = int(row["width"]), int(row["height"])
-    except (TypeError, ValueError) as error:
-        raise DCIError(f"{image_id}: fields `width`, `height`: expected whole numbers ({error})") from error
+    image_id, width, height = head_of(row, COLUMNS, "sdci")
     try:
         left_out = {str(cell["test"]): str(cell["reason"]) for cell in row["left_out"]}
     except (KeyError, TypeError) as error:

@@ -160,7 +160,7 @@ def test_what_cannot_be(release, rows, built):
         (release, ["full_scm", "all_scm"], "full_scm: of full text, have other entries than the other tests"),
         (release, ["full"], "no test 'full': expected some of all_scm, .*full_scm_photo_t2i"),
         (built / "sdci", ["full_scm"], "cannot be loaded as a dataset .*'full'"),
-        (summaries, ["full_scm"], "no column `description`, `masks`; tests of full text need"),
+        (summaries, ["full_scm"], 'no column `description`, `masks`; expected those of DCI\'s configuration "full"'),
         ([rows[0] | {"masks": [{"bbox": 3}]}], ["full_scm"], "0: not as DCI's `full` rows are"),
         ([rows[0] | {"description": None}], ["full_scm"], "0: not as DCI's `full` rows are"),
     ]

@@ -16,6 +16,7 @@ from dci_metrics import sample
 from dci_metrics.caption_sets import is_caption_set
 from dci_metrics.retrieval.lists import Listed, stem_of
 from dci_metrics.retrieval.protocols import Captions, Protocol
+from dci_metrics.rows import size_of
 from dci_metrics.sources import Numbered, Share, Source, is_release, open_source, why_not_loaded
 from dci_metrics.subcrops import Crop, Entry, Photo
 from dci_metrics.tasks import Task
@@ -108,10 +109,7 @@ class Reader:
                 "other protocols (`full` rows have captions, `sdci` rows summaries)"
             )
         image_id, file_name = str(row["image_id"]), str(row["file_name"])
-        try:
-            width, height = int(row["width"]), int(row["height"])
-        except (TypeError, ValueError) as error:
-            raise DCIError(f"{image_id}: fields `width`, `height`: expected whole numbers ({error})") from error
+        width, height = size_of(row, image_id)
         captions = self._captions(row, image_id)
         texts = {protocol.key: tuple(protocol.texts(captions)) for protocol in self.protocols}
         without = {protocol.key: protocol.without for protocol in self.protocols if not texts[protocol.key]}
