@@ -11,14 +11,19 @@ DATASETS_STAMPS := $(DATASETS:%=.venvs/datasets-%/.installed)
 export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test pytest lint types test-open-clip clean
+.PHONY: demo test environments pytest lint types test-open-clip clean
 
 demo: .venv/.installed
 	$(BIN)/dci demo --force
 
-test: lint types pytest
+# Environments are installed beside each other: pip mostly waits.
+test:
+	$(MAKE) --jobs 3 --output-sync=target environments lint types
+	$(MAKE) pytest
 
-pytest: .venv/.installed $(DATASETS_STAMPS) .venvs/gradio/.installed
+environments: .venv/.installed $(DATASETS_STAMPS) .venvs/gradio/.installed
+
+pytest: environments
 	$(BIN)/pytest -n 2 --dist worksteal
 
 lint: .venv/.installed
