@@ -142,49 +142,55 @@ def test_dropout_is_the_same_in_both_passes(clip, tmp_path):
 
 
 WORKER = """
-import sys, copy, torch
+import os, sys, torch
 sys.path[:0] = [{tests!r}]
 import tiny_models
 from training import runs, test_trainer
 from dci_metrics.training.objective import Objective
 from pathlib import Path
-full, micro, processes, folder = sys.argv[1] == "full", int(sys.argv[2]) or None, int(sys.argv[3]), Path(sys.argv[4])
-import os
+processes, folder = int(sys.argv[1]), Path(sys.argv[2])
 rank = int(os.environ.get("RANK", "0"))
-own = folder / str(rank)
-own.mkdir(exist_ok=True)
-model, processor = tiny_models.clip(seed=3)
-made = runs.trainer(model, processor, own, runs.rows(4), lora=None if full else runs.LORA, micro_batch_size=micro,
-                    captions="pick2", objective=Objective(2), per_device_train_batch_size=8 // processes,
-                    ddp_backend="gloo" if processes > 1 else None)
-if not full:
-    test_trainer.copy_weights(made, made)
-found = test_trainer.gradients(made)
-if rank == 0:
-    kept = {{"gradients": found, "loss": made.state.log_history[0]["loss"]}}
-    torch.save(kept, folder / f"{{processes}}-{{sys.argv[1]}}-{{micro}}.pt")
+for kind, micro in test_trainer.CASES:
+    own = folder / f"{{processes}}-{{kind}}-{{micro}}-{{rank}}"
+    own.mkdir()
+    model, processor = tiny_models.clip(seed=3)
+    made = runs.trainer(model, processor, own, runs.rows(4), lora=None if kind == "full" else runs.LORA,
+                        micro_batch_size=micro, captions="pick2", objective=Objective(2),
+                        per_device_train_batch_size=8 // processes, ddp_backend="gloo" if processes > 1 else None)
+    if kind == "lora":
+        test_trainer.copy_weights(made, made)
+    found = test_trainer.gradients(made)
+    if rank == 0:
+        kept = {{"gradients": found, "loss": made.state.log_history[0]["loss"]}}
+        torch.save(kept, folder / f"{{processes}}-{{kind}}-{{micro}}.pt")
 if processes > 1:
     torch.distributed.barrier()
 # Threads of gloo's, still running when Python ends, may make C++ abort the process after all its work.
 os._exit(0)
 """
 
+CASES = [(kind, micro) for kind in ("lora", "full") for micro in (None, 3)]
 
-@pytest.mark.parametrize("kind", ["lora", "full"])
-@pytest.mark.parametrize("micro", [0, 3])
-def test_two_processes_give_the_gradients_of_one(tmp_path, kind, micro):
-    script = tmp_path / "worker.py"
+
+@pytest.fixture(scope="module")
+def gradients_of(tmp_path_factory):
+    """A folder with the gradients of all cases, of one process and of two; each starts once."""
+    folder = tmp_path_factory.mktemp("gradients")
+    script = folder / "worker.py"
     script.write_text(WORKER.format(tests=str(Path(__file__).parents[1])))
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node"]
-    for processes in (1, 2):
-        arguments = [str(script), kind, str(micro), str(processes), str(tmp_path)]
-        launch = [sys.executable] if processes == 1 else [*command, "2", "--master-port", "0", "--standalone"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    for processes, launch in ((1, [sys.executable]), (2, [*launcher, "--standalone"])):
         done = subprocess.run(
-            [*launch, *arguments], capture_output=True, text=True, timeout=240, check=False,
-            cwd=Path(__file__).parents[2],
+            [*launch, str(script), str(processes), str(folder)],
+            capture_output=True, text=True, timeout=240, check=False, cwd=Path(__file__).parents[2],
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-    one, two = (torch.load(tmp_path / f"{p}-{kind}-{micro or None}.pt") for p in (1, 2))
+    return folder
+
+
+@pytest.mark.parametrize(("kind", "micro"), CASES)
+def test_two_processes_give_the_gradients_of_one(gradients_of, kind, micro):
+    one, two = (torch.load(gradients_of / f"{processes}-{kind}-{micro}.pt") for processes in (1, 2))
     assert one["loss"] == pytest.approx(two["loss"], abs=1e-4)
     same(one["gradients"], two["gradients"])
 
