@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from dci_metrics import cli_hub, mpi
+from dci_metrics import cli_hub, launcher, mpi
 from dci_metrics.retrieval.protocols import PROTOCOLS
 from dci_metrics.terminal import interruptible, quiet_unless_on_terminal
 from dci_metrics.version import __version__
@@ -270,11 +270,11 @@ def evaluate(
 
     for path in (path for path in (out, examples) if path is not None):
         refuse_unwritable(path, force)
+    _share(num_processes)
     with interruptible():
         from dci_metrics import distributed
         from dci_metrics.benchmark import evaluate as run
 
-    _share(num_processes)
     quiet_unless_on_terminal()
     result = run(
         model,
@@ -419,12 +419,12 @@ def train(
     force: Annotated[bool, typer.Option("--force", help="Remove what is in the folder.")] = False,
 ) -> None:
     """Fine-tune a model on sDCI with LoRA, and score it before and after. What is not given is the preset's."""
+    _share(num_processes)
     with interruptible():
         from dci_metrics import comparison, distributed
         from dci_metrics.training import seeds as several
         from dci_metrics.training.run import train as run
 
-    _share(num_processes)
     quiet_unless_on_terminal()
     changes = {
         "captions": captions, "pooling": pooling, "clip_weight": clip_weight, "negatives_weight": negatives_weight,
@@ -454,10 +454,8 @@ def train(
 
 def _share(processes: int) -> None:
     """Run this command in several processes, and end this one; those know by their environment that they are they."""
-    from dci_metrics import distributed
-
     if processes > 1 and "WORLD_SIZE" not in os.environ:
-        raise typer.Exit(distributed.launch(sys.argv[1:], processes))
+        raise typer.Exit(launcher.launch(sys.argv[1:], processes))
 
 
 def _listed(given: str | None) -> list[str] | None:
