@@ -29,7 +29,8 @@ _KWARGS_DESCRIPTION = """\
 Either a model and a dataset:
     model: Hub id, folder, loaded transformers model, or an object with `encode_images` and `encode_texts`.
     dataset: `load_dataset("dci", "full")`, or all else that `dci_metrics.evaluate` takes.
-    protocols: Some of lotlip, debias, said, tulip, fgclip, fgclip2, goal, full, sdci; by default all.
+    protocols: Some of lotlip, debias, said, tulip, fgclip, fgclip2, goal, full, sdci; by default all (goal where there
+        is a list).
     Other arguments (split, goal_list, recall_at, batch_size, device, ...) go to `dci_metrics.evaluate`.
 Or embeddings, one item a photo:
     image_embeds: (d) of the photo.

@@ -40,7 +40,7 @@ class Protocol:
     """One way to evaluate retrieval on DCI.
 
     Attributes:
-        key: Its name in commands and results; without an underscore, which ends it in the keys of scores.
+        key: Its name in commands and results, of small letters and digits.
         source: Who published figures in it.
         composition: How its text is made, in words.
         texts: The texts of a photo; a photo that gets none is left out.
@@ -64,6 +64,11 @@ class Protocol:
     ties: Literal["against", "lower_index"] = "against"
     recall_at: tuple[int, ...] = (1,)
     notes: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a key that keys of scores could not be told from, as `my_own_i2t_r1`."""
+        if not re.fullmatch("[a-z0-9]+", self.key):
+            raise ValueError(f"key {self.key!r}: expected small letters and digits alone")
 
 
 ALL_PHOTOS = 7_805

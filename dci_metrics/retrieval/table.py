@@ -67,7 +67,7 @@ def notes(scores: "Mapping[str, Score]") -> list[str]:
     for direction, title in DIRECTIONS.items():
         firsts = {key: score.value for key, score in scores.items() if key.endswith(f"_{direction}_r1")}
         values = sorted((value, key.partition("_")[0]) for key, value in firsts.items() if value is not None)
-        if len(values) > 1:
+        if len({value for value, _ in values}) > 1:
             (low, worst), (high, best) = values[0], values[-1]
             lines.append(
                 f"By protocol alone R@1 {title} goes from {percent(low)} ({worst}) to {percent(high)} ({best})."

@@ -1,5 +1,6 @@
 """Each protocol's text, string by string, against strings written by hand and against second versions of the rules."""
 
+import dataclasses
 import itertools
 import re
 from pathlib import Path
@@ -104,7 +105,9 @@ def test_choice():
 
     assert keys() == keys("all") == [key for key in PROTOCOLS if key != "goal"]
     assert keys(has_list=True) == list(PROTOCOLS)
-    assert all("_" not in key for key in PROTOCOLS)
+    for key in ("my_own", "Own", ""):
+        with pytest.raises(ValueError, match="small letters and digits"):
+            dataclasses.replace(PROTOCOLS["full"], key=key)
     assert keys("sdci", "lotlip") == ["lotlip", "sdci"]
     with pytest.raises(DCIError, match=r"no protocol 'lot'.*sdci, or all"):
         keys("lotlip", "lot")
