@@ -65,41 +65,6 @@ def interval(
     return float(low), float(high)
 
 
-def intervals(
-    outcomes: npt.ArrayLike, clusters: Sequence[str], *, level: float = 0.95, seed: int = 0
-) -> list[tuple[float, float] | None]:
-    """The intervals of several means over the same entries: those of `interval`, for one drawing of photos.
-
-    Args:
-        outcomes: (n, k) values of the entries.
-        clusters: The photo of each entry.
-        level: The intervals' confidence level.
-        seed: Of the resampling.
-
-    Returns:
-        k intervals, or None where there are fewer than two photos.
-    """
-    values = np.asarray(outcomes, dtype=float)
-    _, photo_of_entry = np.unique(np.asarray(clusters), return_inverse=True)
-    photos = int(photo_of_entry.max(initial=-1)) + 1
-    if photos < 2:
-        return [None] * values.shape[1]
-    # By photo, how many entries it has, and the sum of their values.
-    sums = np.zeros((photos, 1 + values.shape[1]))
-    np.add.at(sums, photo_of_entry, np.column_stack([np.ones(len(values)), values]))
-    rng, means = np.random.default_rng(seed), []
-    batch = max(1, min(500, 2**19 // photos))
-    for start in range(0, RESAMPLES, batch):
-        size = min(batch, RESAMPLES - start)
-        drawn = rng.integers(0, photos, (size, photos)) + photos * np.arange(size)[:, None]
-        times = np.bincount(drawn.ravel(), minlength=size * photos).reshape(size, photos)
-        total = times.astype(float) @ sums
-        means.append(total[:, 1:] / total[:, :1])
-    tail = (1 - level) / 2
-    low, high = np.quantile(np.concatenate(means), [tail, 1 - tail], axis=0)
-    return [(float(a), float(b)) for a, b in zip(low, high, strict=True)]
-
-
 def paired_difference(
     a: npt.ArrayLike, b: npt.ArrayLike, clusters: Sequence[str], *, level: float = 0.95, seed: int = 0
 ) -> tuple[float, tuple[float, float] | None]:

@@ -231,12 +231,12 @@ def _scores(
 ) -> list[tuple[str, Score]]:
     """The figures of one direction."""
     wanted = measures(sorted({*recall_at, *(k for k in pool.protocol.recall_at if k not in RECALL_AT)}))
-    values = [[measure.of(ranks) for ranks in found] for measure in wanted]
-    ci95 = statistics.intervals(list(zip(*values, strict=True)), [image_id for image_id, _ in queries], seed=seed)
+    photos = [image_id for image_id, _ in queries]
     gallery = len(pool.texts) if queries[0][1] == "photo" else len(pool.photos)
     counts, lengths = pool.counts, pool.lengths
     scores = []
-    for measure, of_queries, interval in zip(wanted, values, ci95, strict=True):
+    for measure in wanted:
+        of_queries = [measure.of(ranks) for ranks in found]
         score = Score(
             value=measure.over(of_queries),
             correct=int(sum(of_queries)) if measure.unit == "recall" else None,
@@ -244,7 +244,7 @@ def _scores(
             n_images=counts["photos"],
             n_texts=counts["texts"],
             # The bootstrap is of means.
-            ci95=interval if measure.unit != "rank" else None,
+            ci95=statistics.interval(of_queries, photos, seed=seed) if measure.unit != "rank" else None,
             chance=measure.chance([len(ranks) for ranks in found], gallery),
             ties=int(ranked.tied.sum()),
             truncated=sum(t.lost > 0 for t in lengths) / len(lengths) if lengths is not None else None,
