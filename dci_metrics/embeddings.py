@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dci_metrics import scoring
-from dci_metrics.similarity import EmbeddingSimilarity
+from dci_metrics.similarity import EmbeddingSimilarity, unit_vectors
 from dci_metrics.tasks import GROUP_SIZE, TASKS, Task
 
 
@@ -103,9 +103,7 @@ def _unit(values: Sequence[Any], column: str, dim: int, images: Tensor | None = 
             f"image_embeds has embeddings of {images.shape[-1]} numbers, {column} of {tensor.shape[-1]}; "
             "expected the same"
         )
-    # In float64 the squares of whatever float32 holds neither overflow nor vanish.
-    lengths = tensor.double().norm(dim=-1, keepdim=True)
-    if not (torch.isfinite(lengths) & (lengths > 0)).all():
-        raise ValueError(f"{column}: an embedding is zero or not finite; a comparison with it would mean nothing")
-    unit: Tensor = (tensor.double() / lengths).float()
-    return unit
+    try:
+        return unit_vectors(tensor)
+    except ValueError as error:
+        raise ValueError(f"{column}: {error}; a comparison with it would mean nothing") from error

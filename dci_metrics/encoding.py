@@ -15,7 +15,7 @@ from dci_metrics.distributed import World
 from dci_metrics.encoders import reading
 from dci_metrics.encoders.base import DualEncoder, MeasuresTexts, Prepares, ReadsTokens, TextLength
 from dci_metrics.scoring import Similarity
-from dci_metrics.similarity import EmbeddingSimilarity, MultiVector
+from dci_metrics.similarity import EmbeddingSimilarity, MultiVector, unit_vectors
 from dci_metrics.sources import Share, Source
 from dci_metrics.subcrops import Entry, Photo, read_row
 from dci_metrics.tasks import Task
@@ -277,12 +277,10 @@ def normalised(embeds: Any, n: int, what: str) -> Tensor:
         raise DCIError(f"the model gave {what} embeddings of shape {tuple(tensor.shape)}; expected ({n}, d)")
     if tensor.is_complex():
         raise DCIError(f"the model gave {what} embeddings of type {tensor.dtype}; expected real numbers")
-    # In float64 the squares of whatever float32 holds neither overflow nor vanish.
-    lengths = tensor.double().norm(dim=-1, keepdim=True)
-    if not (torch.isfinite(lengths) & (lengths > 0)).all():
-        raise DCIError(f"the model gave {what} embeddings that are not finite or zero; try --dtype float32")
-    unit: Tensor = (tensor.double() / lengths).float()
-    return unit
+    try:
+        return unit_vectors(tensor)
+    except ValueError as error:
+        raise DCIError(f"the model gave {what} embeddings that are not finite or zero; try --dtype float32") from error
 
 
 def check_sizes(**embeds: list[Tensor]) -> None:

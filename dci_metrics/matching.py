@@ -7,6 +7,7 @@ from torch import Tensor
 
 from dci import DCIError
 from dci_metrics import scoring, statistics
+from dci_metrics.encoders.base import cut
 from dci_metrics.encoding import Encoded
 from dci_metrics.results import Score
 from dci_metrics.scoring import Similarity
@@ -77,6 +78,7 @@ def score_of(task: Task, encoded: Encoded, found: scoring.Outcomes | scoring.Rat
     values = found.rate if isinstance(found, scoring.Rates) else found.correct.double()
     texts = {encoded.text_index[text] for entry in entries for text in entry.texts(task)}
     lengths = [encoded.text_lengths[t] for t in texts] if encoded.text_lengths is not None else None
+    truncated, tokens_lost = cut(lengths)
     return Score(
         value=float(values.sum()) / n if n else None,
         correct=None if is_rate else int(values.sum()),
@@ -86,8 +88,8 @@ def score_of(task: Task, encoded: Encoded, found: scoring.Outcomes | scoring.Rat
         ci95=statistics.interval(values, photos, seed=seed),
         chance=task.chance(photos),
         ties=int(found.tied.sum()),
-        truncated=sum(t.lost > 0 for t in lengths) / max(1, len(lengths)) if lengths is not None else None,
-        tokens_lost=sum(t.lost for t in lengths) if lengths is not None else None,
+        truncated=truncated,
+        tokens_lost=tokens_lost,
         left_out=[{"image_id": i, "reason": r} for i, rule, r in encoded.left_out if rule == task.rule],
     )
 

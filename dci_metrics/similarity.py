@@ -100,6 +100,20 @@ class EmbeddingSimilarity:
         return torch.cat(parts, dim=1)
 
 
+def unit_vectors(embeds: Tensor) -> Tensor:
+    """Embeddings of length one, in float32.
+
+    Raises:
+        ValueError: If one is zero or not finite: a comparison with NaN is silently false.
+    """
+    # In float64 the squares of whatever float32 holds neither overflow nor vanish.
+    lengths = embeds.double().norm(dim=-1, keepdim=True)
+    if not (torch.isfinite(lengths) & (lengths > 0)).all():
+        raise ValueError("an embedding is zero or not finite")
+    unit: Tensor = (embeds.double() / lengths).float()
+    return unit
+
+
 def starts_of(counts: Tensor) -> Tensor:
     """Where each group begins, of groups of so many that lie one after another."""
     return counts.cumsum(0) - counts

@@ -71,6 +71,13 @@ class TextLength(NamedTuple):
     lost: int
 
 
+def cut(lengths: Sequence[TextLength] | None) -> tuple[float | None, int | None]:
+    """The share of texts that are cut, and the tokens that are lost; None where the model does not tell."""
+    if lengths is None:
+        return None, None
+    return sum(length.lost > 0 for length in lengths) / max(1, len(lengths)), sum(length.lost for length in lengths)
+
+
 @runtime_checkable
 class MeasuresTexts(Protocol):
     """A model that can tell how many tokens a text has and how many it cuts off."""

@@ -20,7 +20,7 @@ from torch import Tensor
 from dci import DCIError
 from dci_metrics.encoders.base import MeasuresTexts, PairScorer, TextLength
 from dci_metrics.encoders.texts import readable
-from dci_metrics.similarity import MultiVector
+from dci_metrics.similarity import MultiVector, unit_vectors
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -193,9 +193,7 @@ def _measured(encoder: MeasuresTexts, texts: list[str]) -> list[TextLength]:
 def _mean(embeds: Tensor) -> Tensor:
     if len(embeds) == 1:
         return embeds[0]
-    mean = embeds.double().mean(0)
-    length = mean.norm()
-    if not length > 0:
-        raise DCIError("the model gave pieces of a text embeddings that cancel out; their mean says nothing")
-    unit: Tensor = (mean / length).float()
-    return unit
+    try:
+        return unit_vectors(embeds.double().mean(0))
+    except ValueError as error:
+        raise DCIError("the model gave pieces of a text embeddings that cancel out; their mean says nothing") from error

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from dci_metrics.retrieval.measures import measures
-from dci_metrics.retrieval.ranking import rank
+from dci_metrics.retrieval.ranking import own_items, rank
+from dci_metrics.similarity import unit_vectors
 
 TIES = ("against", "lower_index")
 
@@ -48,9 +49,7 @@ def score_embeddings(
             "same"
         )
     owner = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-    own = torch.full((len(counts), max(counts)), -1)
-    for photo, start in enumerate(itertools.accumulate(counts[:-1], initial=0)):
-        own[photo, : counts[photo]] = torch.arange(start, start + counts[photo])
+    own = own_items(owner, len(counts))
     scores = {}
     for direction, queries, gallery, belongs in (("i2t", images, texts, own), ("t2i", texts, images, owner[:, None])):
         ranked = rank(queries, gallery, belongs, ties="against" if ties == "against" else "lower_index")
@@ -68,9 +67,7 @@ def _unit(values: list[Any], column: str) -> Tensor:
         raise ValueError(f"{column}: embeddings differ in size ({error}); expected the same for all") from error
     if tensor.dim() != 2 or tensor.shape[1] == 0:
         raise ValueError(f"{column}: expected vectors of numbers, got shape {tuple(tensor.shape)}")
-    # In float64 the squares of whatever float32 holds neither overflow nor vanish.
-    lengths = tensor.double().norm(dim=-1, keepdim=True)
-    if not (torch.isfinite(lengths) & (lengths > 0)).all():
-        raise ValueError(f"{column}: an embedding is zero or not finite; a comparison with it would mean nothing")
-    unit: Tensor = (tensor.double() / lengths).float()
-    return unit
+    try:
+        return unit_vectors(tensor)
+    except ValueError as error:
+        raise ValueError(f"{column}: {error}; a comparison with it would mean nothing") from error

@@ -17,6 +17,7 @@ from dci_metrics.encoding import Caches, attempt, check_sizes, encode_photos, en
 from dci_metrics.retrieval.lists import Listed, stem_of
 from dci_metrics.retrieval.photos import EVERY, TASK, Image, Reader
 from dci_metrics.retrieval.protocols import Protocol
+from dci_metrics.retrieval.ranking import own_items
 from dci_metrics.similarity import MultiVector
 from dci_metrics.sources import Source
 from dci_metrics.walk import Clock, Record, Settings, fingerprint
@@ -67,11 +68,7 @@ class Pool:
     @property
     def own_texts(self) -> Tensor:
         """(photos, k) indices of each photo's texts; -1 after the last."""
-        counts = torch.bincount(self.owner, minlength=len(self.photos))
-        place = torch.arange(len(self.owner)) - (counts.cumsum(0) - counts)[self.owner]
-        own = torch.full((len(self.photos), int(counts.max())), -1)
-        own[self.owner, place] = torch.arange(len(self.owner))
-        return own
+        return own_items(self.owner, len(self.photos))
 
     @property
     def text_keys(self) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dci_metrics.similarity import MultiVector, runs
+from dci_metrics.similarity import MultiVector, runs, starts_of
 
 CHUNK = 1 << 24
 """Scores that are held at once: bounds memory whatever the number of queries."""
@@ -98,6 +98,23 @@ def rank(
         none = torch.zeros(0)
         return Ranks(torch.zeros(own.shape, dtype=torch.long), none.bool(), none, none.long(), none)
     return Ranks(*(torch.cat([getattr(part, name) for part in found]) for name in Ranks.__dataclass_fields__))
+
+
+def own_items(owner: Tensor, queries: int) -> Tensor:
+    """What each query owns, as `rank` takes it.
+
+    Args:
+        owner: (m,) the query that each item of the gallery belongs to, in ascending order.
+        queries: How many there are.
+
+    Returns:
+        (queries, k) indices; -1 after the last.
+    """
+    counts = torch.bincount(owner, minlength=queries)
+    items = torch.arange(len(owner))
+    own = torch.full((queries, int(counts.max())), -1)
+    own[owner, items - starts_of(counts)[owner]] = items
+    return own
 
 
 def _rank_block(scores: Numbers, own: Numbers, ties: Ties) -> Ranks:

@@ -8,7 +8,7 @@ from typing import Any
 from dci import DCIError
 from dci_metrics import statistics
 from dci_metrics.distributed import World
-from dci_metrics.encoders.base import DualEncoder
+from dci_metrics.encoders.base import DualEncoder, cut
 from dci_metrics.encoding import Caches
 from dci_metrics.results import Score
 from dci_metrics.retrieval import ranking
@@ -233,7 +233,8 @@ def _scores(
     wanted = measures(sorted({*recall_at, *(k for k in pool.protocol.recall_at if k not in RECALL_AT)}))
     photos = [image_id for image_id, _ in queries]
     gallery = len(pool.texts) if queries[0][1] == "photo" else len(pool.photos)
-    counts, lengths = pool.counts, pool.lengths
+    counts = pool.counts
+    truncated, tokens_lost = cut(pool.lengths)
     scores = []
     for measure in wanted:
         of_queries = [measure.of(ranks) for ranks in found]
@@ -247,8 +248,8 @@ def _scores(
             ci95=statistics.interval(of_queries, photos, seed=seed) if measure.unit != "rank" else None,
             chance=measure.chance([len(ranks) for ranks in found], gallery),
             ties=int(ranked.tied.sum()),
-            truncated=sum(t.lost > 0 for t in lengths) / len(lengths) if lengths is not None else None,
-            tokens_lost=sum(t.lost for t in lengths) if lengths is not None else None,
+            truncated=truncated,
+            tokens_lost=tokens_lost,
             left_out=pool.left_out,
             unit=measure.unit,
             higher_is_better=measure.higher_is_better,
