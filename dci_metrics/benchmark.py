@@ -129,9 +129,7 @@ def evaluate(
     plan = None
     if by_retrieval:
         plan = retrieval.plan(dataset, protocols, split, on_error, photos, goal_list, recall_at)
-    is_full = any(task.config == "full" for task in wanted)
-    config = "full" if is_full else "sdci"
-    source = plan.source if plan is not None else open_source(dataset, config, split, on_error, photos)
+    source = plan.source if plan is not None else open_source(dataset, wanted[0].config, split, on_error, photos)
     encoder = encoders.load(
         model,
         processor=processor,

@@ -7,7 +7,7 @@ from typing import Any
 from dci import DCIError
 from dci_metrics import statistics
 from dci_metrics.results import Result, format_table, percent
-from dci_metrics.retrieval.measures import split_key
+from dci_metrics.retrieval.measures import ScoreKey
 from dci_metrics.tasks import title_of
 
 SAME = {
@@ -93,9 +93,9 @@ class Comparison:
         """The tests that are not compared; of retrieval, of which each protocol has a dozen, protocols and measures."""
         if not self.has_ranks:
             return self.skipped
-        compared = {key.partition("_")[0] for key in self.tests}
-        parts = [(key.partition("_")[0], split_key(key)[1].title) for key in self.skipped]
-        names = (measure if protocol in compared else protocol for protocol, measure in parts)
+        compared = {ScoreKey.parse(key).protocol for key in self.tests}
+        skipped = map(ScoreKey.parse, self.skipped)
+        names = (key.measure.title if key.protocol in compared else key.protocol for key in skipped)
         return list(dict.fromkeys(names))
 
     @property

@@ -9,7 +9,7 @@ from dci import DCIError
 from dci_metrics.report_cases import CASES, Picture, picture_of, scored_photos
 from dci_metrics.results import Result
 from dci_metrics.retrieval import examples
-from dci_metrics.retrieval.measures import read_ranks
+from dci_metrics.retrieval.measures import ListKey, read_ranks
 from dci_metrics.retrieval.photos import Image, Reader, SeenPhoto, open_photos
 from dci_metrics.retrieval.pools import Pairs
 from dci_metrics.retrieval.protocols import DIRECTIONS, PROTOCOLS
@@ -124,7 +124,7 @@ def pick_shared(results: Sequence[Result], passed_over: Collection[tuple[str, st
     """
     missed = []
     for name in (name for name in results[0].ranks if all(name in result.ranks for result in results)):
-        protocol, _, direction = name.rpartition("_")
+        protocol, direction = ListKey.parse(name)
         of_models = [_first_ranks(result, name) for result in results]
         gallery = _gallery(results[0], protocol, direction)
         for entry in of_models[0]:

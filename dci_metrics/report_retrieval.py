@@ -9,7 +9,7 @@ from dci_metrics.report_plots import forest
 from dci_metrics.report_queries import agree, open_data, pick_shared, pick_worst, walk, without_text
 from dci_metrics.results import Result, Score
 from dci_metrics.retrieval import examples
-from dci_metrics.retrieval.measures import measure_of, split_key
+from dci_metrics.retrieval.measures import ListKey, ScoreKey, measure_of
 from dci_metrics.retrieval.protocols import DIRECTIONS, PROTOCOLS
 from dci_metrics.retrieval.table import columns_of
 
@@ -42,8 +42,10 @@ def page(
     seen = walk(source, reader, results, wanted)
     models = models_of(paths, results, [None if queries is None else seen.complete(queries) for queries in picked])
     scores = {name: score for result in results for name, score in result.scores.items()}
-    keys = list(dict.fromkeys(split_key(name)[0] for result in results for name in result.scores))
-    titles = {key: (key.rpartition("_")[0], DIRECTIONS[key.rpartition("_")[2]]) for key in keys}
+    keys = list(dict.fromkeys(ScoreKey.parse(name).ranks for result in results for name in result.scores))
+    titles = {
+        key: (of.protocol, DIRECTIONS[of.direction]) for key, of in zip(keys, map(ListKey.parse, keys), strict=True)
+    }
     shown = {f"{key}_r1": ", ".join(title) for key, title in titles.items()}
     return render(
         "retrieval.html",
@@ -83,7 +85,7 @@ def _block(
 
 def _protocols(scores: dict[str, Score]) -> dict[str, Score]:
     """Any score of each protocol: all of them tell its photos and texts."""
-    return {name.partition("_")[0]: score for name, score in scores.items()}
+    return {ScoreKey.parse(name).protocol: score for name, score in scores.items()}
 
 
 def _left_out(protocols: dict[str, Score]) -> list[tuple[str, str, str]]:

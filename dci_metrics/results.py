@@ -146,7 +146,7 @@ class Result:
 
     def ranks_of(self, test: str) -> tuple[list[tuple[int, ...] | None], measures.Measure]:
         """Of a score of retrieval, the ranks that it is made of, by entry, and what is made of them."""
-        key, measure = measures.split_key(test)
+        key, measure = measures.ScoreKey.parse(test)
         return measures.read_ranks(self.ranks[key]), measure
 
     def to_json(self) -> str:

@@ -15,6 +15,7 @@ from dci_metrics.hub.eval_results import HUB_ID, Notes, in_percent, is_folder, i
 from dci_metrics.hub.refusals import in_one_line
 from dci_metrics.hub.session import patient
 from dci_metrics.results import Result
+from dci_metrics.retrieval.measures import ScoreKey
 from dci_metrics.tasks import FULL_TASKS, GROUP_SIZE, PAPER_TASKS, TASKS
 
 FIRST = next(iter(TASKS))
@@ -83,7 +84,7 @@ class Board:
         """Of retrieval, the tests of each protocol."""
         found: dict[str, list[str]] = {}
         for key in self.tests:
-            found.setdefault(key.partition("_")[0], []).append(key)
+            found.setdefault(ScoreKey.parse(key).protocol, []).append(key)
         return found
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dci import DCIError
 from dci_metrics.hub.leaderboard import FIRST, Board, Row
 from dci_metrics.results import format_table
-from dci_metrics.retrieval.measures import split_key
+from dci_metrics.retrieval.measures import ScoreKey
 from dci_metrics.tasks import title_of
 
 
@@ -73,7 +73,7 @@ def _all_tests(rows: Sequence[Row], tests: Sequence[str]) -> str:
 
 def _protocol(board: Board, protocol: str, tests: Sequence[str], sort: str | None) -> str:
     """The recalls of one protocol; what else there is is shown by its name."""
-    measures = {key: split_key(key)[1] for key in tests}
+    measures = {key: ScoreKey.parse(key).measure for key in tests}
     shown = [key for key, measure in measures.items() if measure.unit == "recall"] or list(tests)
     rows = [row for row in board.rows if any(key in row.scores for key in shown)]
     heads = [f"{key.split('_')[1]} {measures[key].title}" for key in shown]

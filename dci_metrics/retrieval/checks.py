@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING, Any
 
-from dci_metrics.retrieval.measures import Measure, read_ranks, split_key
+from dci_metrics.retrieval.measures import ListKey, Measure, ScoreKey, read_ranks
 from dci_metrics.retrieval.protocols import DIRECTIONS
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ def check(result: "Result") -> None:
         raise ValueError("`ranks` are of the mode retrieval, which has no `outcomes` and no `rates`")
     measures: dict[str, dict[str, Measure]] = {}
     for name in result.scores:
-        key, measure = split_key(name)
+        key, measure = ScoreKey.parse(name)
         measures.setdefault(key, {})[name] = measure
     if not measures or set(measures) != set(result.ranks):
         raise ValueError("`ranks` and `scores` are of other protocols")
     if len(set(result.entries)) != len(result.entries):
         raise ValueError("`entries` have a query twice")
     protocols = result.settings.get("protocols")
-    if not isinstance(protocols, dict) or set(protocols) - {key.rpartition("_")[0] for key in result.ranks}:
+    if not isinstance(protocols, dict) or set(protocols) - {ListKey.parse(key).protocol for key in result.ranks}:
         raise ValueError("`settings.protocols` are not those of `ranks`")
     for key in result.ranks:
         told = _protocol(result, key)
@@ -43,7 +43,7 @@ def check(result: "Result") -> None:
 
 def _protocol(result: "Result", key: str) -> dict[str, Any]:
     """What settings say of the protocol."""
-    protocol, _, direction = key.rpartition("_")
+    protocol, direction = ListKey.parse(key)
     if direction not in DIRECTIONS:
         raise ValueError(f"`ranks` have {key!r}, which ends in none of {', '.join(DIRECTIONS)}")
     told = result.settings["protocols"].get(protocol)

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 MISSING = "-"
 """Stands for a query that is not in a protocol."""
@@ -92,14 +93,39 @@ def measures(recall_at: Sequence[int]) -> list[Measure]:
     return [measure_of(key) for key in (*(f"r{k}" for k in recall_at), "map10", "medr")]
 
 
-def split_key(score: str) -> tuple[str, Measure]:
-    """`lotlip_i2t_r1` as `lotlip_i2t` and its measure.
+class ListKey(NamedTuple):
+    """What ranks are of: `lotlip_i2t`."""
 
-    Raises:
-        ValueError: If there is no such measure.
-    """
-    list_key, _, measure = score.rpartition("_")
-    return list_key, measure_of(measure)
+    protocol: str
+    direction: str
+
+    @classmethod
+    def parse(cls, key: str) -> "ListKey":
+        """From its name; no protocol has an underscore in its own."""
+        protocol, _, direction = key.rpartition("_")
+        return cls(protocol, direction)
+
+
+class ScoreKey(NamedTuple):
+    """What a score is of: `lotlip_i2t_r1` is r1 of the ranks `lotlip_i2t`."""
+
+    ranks: str
+    measure: Measure
+
+    @classmethod
+    def parse(cls, key: str) -> "ScoreKey":
+        """From its name.
+
+        Raises:
+            ValueError: If there is no such measure.
+        """
+        ranks, _, measure = key.rpartition("_")
+        return cls(ranks, measure_of(measure))
+
+    @property
+    def protocol(self) -> str:
+        """Of the ranks."""
+        return ListKey.parse(self.ranks).protocol
 
 
 def write_ranks(ranks: Ranks) -> str:

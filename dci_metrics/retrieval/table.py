@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from dci_metrics.retrieval.measures import measure_of, split_key
+from dci_metrics.retrieval.measures import ListKey, ScoreKey, measure_of
 from dci_metrics.retrieval.protocols import DIRECTIONS, PROTOCOLS
 from dci_metrics.tables import format_table, percent
 
@@ -17,13 +17,13 @@ REASONS = 3
 
 def table(scores: "Mapping[str, Score]") -> str:
     """All scores in percent, but for ranks; with what they are counted over."""
-    keys = list(dict.fromkeys(split_key(key)[0] for key in scores))
+    keys = list(dict.fromkeys(ScoreKey.parse(key).ranks for key in scores))
     shown = columns_of(scores)
     first = shown[0]
     head = ["protocol", "", *(measure_of(column).title for column in shown), f"95 % of {measure_of(first).title}"]
     rows = [[*head, "chance", "photos", "texts", "empty", "double", "ties", "cut", "left out"]]
     for key in keys:
-        protocol, _, direction = key.rpartition("_")
+        protocol, direction = ListKey.parse(key)
         found = {column: scores.get(f"{key}_{column}") for column in shown}
         score = next(score for score in found.values() if score is not None)
         ci95 = found[first].ci95 if found[first] is not None else None  # type: ignore[union-attr]
@@ -49,7 +49,7 @@ def table(scores: "Mapping[str, Score]") -> str:
 
 def columns_of(scores: "Mapping[str, Score]") -> list[str]:
     """The measures, in the order of a table: recalls by their K, then the others."""
-    columns = {split_key(key)[1].key for key in scores}
+    columns = {ScoreKey.parse(key).measure.key for key in scores}
     recalls = sorted((c for c in columns if measure_of(c).unit == "recall"), key=lambda c: int(c[1:]))
     return [*recalls, *(column for column in ("map10", "medr") if column in columns)]
 
@@ -66,13 +66,13 @@ def notes(scores: "Mapping[str, Score]") -> list[str]:
     lines = []
     for direction, title in DIRECTIONS.items():
         firsts = {key: score.value for key, score in scores.items() if key.endswith(f"_{direction}_r1")}
-        values = sorted((value, key.partition("_")[0]) for key, value in firsts.items() if value is not None)
+        values = sorted((value, ScoreKey.parse(key).protocol) for key, value in firsts.items() if value is not None)
         if len({value for value, _ in values}) > 1:
             (low, worst), (high, best) = values[0], values[-1]
             lines.append(
                 f"By protocol alone R@1 {title} goes from {percent(low)} ({worst}) to {percent(high)} ({best})."
             )
-    by_protocol = {key.partition("_")[0]: score for key, score in scores.items()}
+    by_protocol = {ScoreKey.parse(key).protocol: score for key, score in scores.items()}
     others = {
         key: PROTOCOLS[key].photos
         for key, score in by_protocol.items()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dci_metrics.retrieval.measures import measure_of, measures, read_ranks, split_key, write_ranks
+from dci_metrics.retrieval.measures import ScoreKey, measure_of, measures, read_ranks, write_ranks
 
 
 def test_by_hand():
@@ -23,9 +23,9 @@ def test_by_hand():
 def test_names():
     assert [m.key for m in measures([1, 50])] == ["r1", "r50", "map10", "medr"]
     assert [m.title for m in measures([1, 50])] == ["R@1", "R@50", "mAP@10", "median rank"]
-    key, measure = split_key("fgclip2_t2i_r10")
+    key, measure = ScoreKey.parse("fgclip2_t2i_r10")
     assert (key, measure.key, measure.unit, measure.higher_is_better) == ("fgclip2_t2i", "r10", "recall", True)
-    assert not split_key("a_i2t_medr")[1].higher_is_better
+    assert not ScoreKey.parse("a_i2t_medr")[1].higher_is_better
     for wrong in ("r0", "r", "r-1", "r²", "map5", "x1", "", "all_scm"):
         with pytest.raises(ValueError, match="no measure"):
             measure_of(wrong)
