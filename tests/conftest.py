@@ -10,6 +10,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
+from browser import Browser
+
 _worker = os.environ.get("PYTEST_XDIST_WORKER")
 if _worker is None:
     os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="dci-tests-")
@@ -17,3 +20,10 @@ if _worker is None:
 else:
     os.environ["HF_HOME"] = str(Path(os.environ["HF_HOME"]) / _worker)
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """A page in Chromium."""
+    with Browser(tmp_path_factory.mktemp("browser")) as running:
+        yield running

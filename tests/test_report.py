@@ -11,7 +11,6 @@ import PIL.Image
 import pyarrow.parquet as pq
 import pytest
 from awkward_release import noise_photo
-from browser import Browser
 from hash_encoder import HashEncoder
 from release_maker import mask_entry, photo_annotation, write_release
 
@@ -75,12 +74,6 @@ def page(release, runs, tmp_path_factory):
     # In any order: each is matched to its result.
     write_report([r for r, _ in runs], release, out, examples_files=[runs[2][1], runs[0][1]])
     return out
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    with Browser(tmp_path_factory.mktemp("browser")) as running:
-        yield running
 
 
 def test_nothing_leaves_the_page(browser, page):

@@ -10,7 +10,6 @@ import PIL.Image
 import pyarrow.parquet as pq
 import pytest
 from awkward_release import noise_photo
-from browser import Browser
 from hash_encoder import HashEncoder
 from release_maker import photo_annotation, write_release
 
@@ -64,12 +63,6 @@ def page(release, runs, tmp_path_factory):
     out = tmp_path_factory.mktemp("page") / "report.html"
     write_report([r for r, _ in runs], release, out, examples_files=[runs[1][1], runs[0][1]])
     return out
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    with Browser(tmp_path_factory.mktemp("browser")) as running:
-        yield running
 
 
 CASES = """[...document.querySelectorAll('#worst .queries')].map(list => [...list.children].map(e => ({

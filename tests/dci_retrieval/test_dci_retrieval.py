@@ -8,7 +8,6 @@ import fresh_venv
 import gradio_app
 import numpy as np
 import pytest
-from browser import Browser
 
 import dci_metrics
 from dci_metrics.hub import metric_space
@@ -154,10 +153,9 @@ def test_the_app_answers(space, tmp_path):
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_its_page(space, tmp_path, width):
-    with Browser(tmp_path) as browser:
-        browser.open(space / "index.html", width=width)
-        assert browser.evaluate("document.documentElement.scrollWidth") == width
-        assert browser.messages == []
-        assert [url for url in browser.requests if not url.startswith("file:")] == []
-        assert "owner/dci_retrieval" in browser.evaluate("document.body.innerText")
+def test_its_page(browser, space, width):
+    browser.open(space / "index.html", width=width)
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
+    assert browser.messages == []
+    assert [url for url in browser.requests if not url.startswith("file:")] == []
+    assert "owner/dci_retrieval" in browser.evaluate("document.body.innerText")

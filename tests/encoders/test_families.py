@@ -22,16 +22,13 @@ def direct(family, made, images=IMAGES, texts=TEXTS):
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
+def models(folders):
     """Each family made, saved and loaded once: name → (made, folder, encoder)."""
     known = {}
 
     def get(name):
         if name not in known:
-            made = FAMILIES[name].make()
-            folder = tmp_path_factory.mktemp("models") / name
-            for part in made:
-                part.save_pretrained(folder)
+            made, folder = folders(name)
             known[name] = (made, folder, encoders.load(folder, device="cpu"))
         return known[name]
 

@@ -146,21 +146,6 @@ def test_pixels_are_the_image(photograph):
 # Models
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """Each family made and saved once: name → folder."""
-    known = {}
-
-    def get(name, make=None):
-        if name not in known:
-            known[name] = tmp_path_factory.mktemp("models") / name
-            for part in (make or FAMILIES[name].make)():
-                part.save_pretrained(known[name])
-        return known[name]
-
-    return get
-
-
 REFUSED = {
     "align": r"EfficientNetImageProcessorPil does more than .* \(it has `rescale_offset`\)",
     "siglip2": r"Siglip2ImageProcessorPil resizes to `size` None, .* `max_num_patches`",
@@ -169,7 +154,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name not in REFUSED])
 def test_embeddings_are_close(folders, name, photograph):
-    pil, device = (encoders.load(folders(name), device="cpu", resize=resize) for resize in ("pil", "device"))
+    pil, device = (encoders.load(folders(name)[1], device="cpu", resize=resize) for resize in ("pil", "device"))
     assert (pil.info.image_backend, device.info.image_backend) == ("pil", "torch")
     assert device.info.image_size == device.image_size == pil.image_size
     images = [*IMAGES, *pieces(photograph)]
@@ -184,7 +169,7 @@ def test_processors_that_do_something_else_are_refused(folders, name, monkeypatc
     monkeypatch.setattr(encoders, "_made", pytest.fail)
     monkeypatch.setattr(transformers.PreTrainedModel, "from_pretrained", pytest.fail)
     with pytest.raises(dci_metrics.DCIError, match=rf"{name}: its images cannot .*: {REFUSED[name]}.*--resize device"):
-        encoders.load(folders(name), device="cpu", resize="device")
+        encoders.load(folders(name)[1], device="cpu", resize="device")
 
 
 class Inverted(CLIPImageProcessorPil):
@@ -229,7 +214,7 @@ def test_a_device_that_has_no_such_filter(monkeypatch):
 
 
 def test_a_batch_of_mixed_sizes(folders, photograph):
-    encoder = encoders.load(folders("blip"), device="cpu", resize="device")
+    encoder = encoders.load(folders("blip")[1], device="cpu", resize="device")
     images = [*pieces(photograph)]
     prepared = encoder.prepare_images(images)
     assert {one["pixel_values"].dtype for one in prepared} == {torch.uint8}
@@ -242,14 +227,14 @@ def test_a_batch_of_mixed_sizes(folders, photograph):
 
 
 def test_other_types_of_weights(folders):
-    encoder = encoders.load(folders("blip"), device="cpu", dtype="bfloat16", resize="device")
+    encoder = encoders.load(folders("blip")[1], device="cpu", dtype="bfloat16", resize="device")
     assert encoder.batched(encoder.prepare_images(IMAGES))["pixel_values"].dtype == torch.bfloat16
     assert encoder.encode_images(IMAGES).isfinite().all()
 
 
 def test_matching_heads(folders):
     pil, device = (
-        encoders.load(folders("blip-retrieval"), scorer="matching", device="cpu", resize=resize)
+        encoders.load(folders("blip-retrieval")[1], scorer="matching", device="cpu", resize=resize)
         for resize in ("pil", "device")
     )
     assert device.info.image_backend == "torch"

@@ -55,23 +55,6 @@ def test_rows_keep_their_type_and_are_exact_where_they_stand_on_old_ones():
     assert stretched_rows(rows.bfloat16(), 154, 0).dtype == torch.bfloat16
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """Each family made and saved once: name → (made, folder)."""
-    known = {}
-
-    def get(name):
-        if name not in known:
-            made = FAMILIES[name].make()
-            folder = tmp_path_factory.mktemp("models") / name
-            for part in made:
-                part.save_pretrained(folder)
-            known[name] = made, folder
-        return known[name]
-
-    return get
-
-
 POSITIONS = {"align": 512, "chinese_clip": 512}
 """Where the processor cuts earlier."""
 

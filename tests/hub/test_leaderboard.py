@@ -6,7 +6,6 @@ import time
 import command
 import pytest
 import yaml
-from browser import Browser
 from hub_double import here, hub  # noqa: F401
 from hub_store import Blob
 from huggingface_hub import RepoCard
@@ -51,10 +50,9 @@ def page(runs):
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    with Browser(tmp_path_factory.mktemp("browser")) as running:
-        running.send("Emulation.setFocusEmulationEnabled", enabled=True)
-        yield running
+def browser(browser):
+    browser.send("Emulation.setFocusEmulationEnabled", enabled=True)
+    return browser
 
 
 def run(monkeypatch, capsys, *arguments):

@@ -16,7 +16,6 @@ import gradio_app
 import numpy as np
 import pytest
 import torch
-from browser import Browser
 from brute_force import GROUP, cosine
 from hub_double import here, hub  # noqa: F401
 from huggingface_hub import SpaceCard
@@ -64,12 +63,6 @@ def space(tmp_path_factory):
     folder = tmp_path_factory.mktemp("space") / "dci_scm"
     assert metric_space.push("owner/dci_scm", dry_run=folder, progress=False) == str(folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    with Browser(tmp_path_factory.mktemp("browser")) as found:
-        yield found
 
 
 def random_columns(seed, n=45, d=12):
